@@ -11,7 +11,10 @@ use std::{
 
 use jiff::Timestamp;
 
-use crate::{lag::Lag, last_save};
+use crate::{
+    lag::{self, Lag},
+    last_save,
+};
 
 /// Redis' record of the cluster.
 pub const NODES_FILE: &str = "nodes.conf";
@@ -122,7 +125,8 @@ fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
         let entry = entry.map_err(failed)?;
         let file = entry.metadata().map_err(failed)?;
         if entry.file_name().to_string_lossy().ends_with(".manifest") {
-            manifest |= file.len() > 0;
+            // The one that Redis is writing has another name until it is complete, and Redis does not read it.
+            manifest |= file.len() > 0 && entry.file_name() == lag::MANIFEST;
         } else if file.is_file() && entry.file_name() != UNNAMED {
             files.push(file);
         }
@@ -303,6 +307,8 @@ mod tests {
         fs::create_dir(at(AOF_DIR)).unwrap();
         fs::write(at("appendonlydir/appendonly.aof.1.incr.aof"), "x").unwrap();
         assert!(!holds(), "Redis ignores append-only files without a manifest");
+        fs::write(at("appendonlydir/temp-appendonly.aof.manifest"), "x").unwrap();
+        assert!(!holds(), "and one that was being written when it died");
         fs::write(at("appendonlydir/appendonly.aof.manifest"), "x").unwrap();
         assert!(survey(dir.path()).unwrap().aof);
         fs::write(at(RDB_FILE), "x").unwrap();
