@@ -51,7 +51,11 @@ impl LastWords {
     /// What it is told, by what it says last. What it has while it loads, its disk or its primary has. Pure.
     fn order(&self, config: &AgentConfig, sight: Sight) -> Order {
         let is_last = handover::may_be_last(&self.outcome, sight.keys, sight.is_replica, sight.log);
-        let mode = if sight.is_loading { "NOSAVE" } else { handover::shutdown_mode(config, is_last, sight.log) };
+        // It was emptied for what its primary sends, and could not load that. Its files hold what it had: a snapshot of nothing would be put over them.
+        let is_emptied = sight.is_replica && sight.keys == Some(0) && sight.log == Some(Log::Off);
+        let has_files = is_emptied && config.append_only.keeps_every_write();
+        let is_unsaved = sight.is_loading || has_files;
+        let mode = if is_unsaved { "NOSAVE" } else { handover::shutdown_mode(config, is_last, sight.log) };
         Order { mode, is_last: is_last && mode == "SAVE" }
     }
 
@@ -323,6 +327,8 @@ fn now(mode: &'static str, silence: Silence) -> &'static str {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use types::cluster::AppendOnly;
+
     use super::*;
 
     fn last(outcome: Outcome) -> LastWords {
@@ -401,6 +407,16 @@ mod tests {
         assert_eq!([sight(0).keys, sight(1).keys], [Some(3), None]);
         assert_eq!(last(failed()).order(&config, sight(0)), SAVE);
         assert_eq!(last(failed()).order(&config, sight(1)), Order { mode: "NOSAVE", is_last: false });
+        let emptied = |role: &str, keys: &str, log| {
+            let sight = Sight::of(&Info::parse(&format!("role:{role}\nloading:0\n{keys}")), Some(log)).unwrap();
+            last(failed()).order(&AgentConfig { append_only: AppendOnly::EverySec, ..config.clone() }, sight).mode
+        };
+        assert_eq!(
+            emptied("slave", "", Log::Off),
+            "NOSAVE",
+            "its files have what it had before it was sent everything"
+        );
+        assert_eq!([emptied("slave", "db0:keys=1\n", Log::Off), emptied("master", "", Log::Off)], ["SAVE"; 2]);
         assert!(Sight::of(&Info::default(), None).is_none(), "an error is no answer");
         assert_eq!(last(failed()).order(&config, Sight::default()), SAVE, "unknown is not nothing");
     }
