@@ -25,6 +25,8 @@ mod orphaned;
 mod parameters;
 #[path = "pods/persistence.rs"]
 mod persistence;
+#[path = "pods/reboot.rs"]
+mod reboot;
 #[path = "pods/receiver.rs"]
 mod receiver;
 #[path = "pods/serve.rs"]
