@@ -231,6 +231,7 @@ fn introduction(step: &Step, world: World<'_>) -> Option<((plan::Pod, plan::Pod)
         | Step::Adopt { .. }
         | Step::Move { .. }
         | Step::Mark { .. }
+        | Step::MarkOwner { .. }
         | Step::Stabilise { .. }
         | Step::Forget { .. }
         | Step::Release { .. }
@@ -268,6 +269,7 @@ fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
             }
         }
         Step::Mark { from, to, slots } => memory.moved(from.id, to.id, slots),
+        Step::MarkOwner { owner, to, slots } => memory.moved(owner.id, *to, slots),
         Step::Epoch { .. } | Step::RaiseEpoch { .. } => memory.epoch_raised(),
         Step::NodeTimeout { .. }
         | Step::AddSlots { .. }
@@ -300,6 +302,7 @@ async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error
         Step::Adopt { node, owner, slots } => slots::adopt(world, nodes, *node, *owner, slots).await,
         Step::Move { from, to, slots } => slots::move_slots(world, *from, *to, slots).await,
         Step::Mark { from, to, slots } => slots::mark(world, *from, *to, slots).await,
+        Step::MarkOwner { owner, to, slots } => slots::mark_owner(world, nodes, *owner, *to, slots).await,
         Step::Stabilise { node, slots } => slots::stabilise(world, nodes, *node, slots).await,
         Step::Forget { id, by } => member::forget(world, nodes, *id, by).await,
         Step::Release { pod, how } => restart::release(world, *pod, *how).await,

@@ -46,6 +46,8 @@ const REFUSED_LATELY: Duration = Duration::from_secs(30);
 const FORMER_LATELY: Duration = Duration::from_secs(60);
 /// So long a container or a pod may take to be there again; one on a node that is lost is given up then.
 const HOPE: Duration = Duration::from_secs(60);
+/// For how long a primary that does not answer any more is nothing for a person: less than until the status has to say what there is to decide.
+const ANSWERED_LATELY: Duration = Duration::from_secs(3);
 /// For how long other phases go on where a first slot waits for a replica: what keeps that one out may be what they mend.
 const FIRST_SLOT_RESTS: Duration = Duration::from_secs(10);
 /// How long one member may take to answer, at first and at most. One whose agent says that its server runs is given more time at the next
@@ -67,6 +69,8 @@ pub struct Memory {
     silent: BTreeMap<Pod, Timestamp>,
     /// When each member answered last, or its agent, which waited for nobody; at first, when it was first asked.
     hope: BTreeMap<Pod, Instant>,
+    /// When a node answered there last.
+    served: BTreeMap<Pod, Instant>,
     /// Shards whose first slot was held, as none of its replicas came into sync, and when.
     first_slots_held: BTreeMap<u16, Instant>,
     /// Failovers asked for, and when.
@@ -240,9 +244,26 @@ impl Memory {
         now.saturating_duration_since(*last) < HOPE
     }
 
+    /// Whether a node answered there a moment ago, and none does now.
+    fn note_served(&mut self, pod: Pod, is_now: bool, now: Instant) -> bool {
+        if is_now {
+            self.served.insert(pod, now);
+        }
+        let last = self.served.get(&pod);
+        !is_now && last.is_some_and(|last| now.saturating_duration_since(*last) < ANSWERED_LATELY)
+    }
+
+    /// Whether a node answers there, or may soon.
+    fn note_signs(&mut self, observed: &mut Observed, pod: Pod, (serves, is_hope): (bool, bool), now: Instant) {
+        let was_hope = self.note_hope(pod, is_hope, now);
+        observed.hopeful.extend((was_hope && !serves).then_some(pod));
+        observed.answered_lately.extend(self.note_served(pod, serves, now).then_some(pod));
+    }
+
     /// Of places that are no more nothing is known.
     fn keep_places(&mut self, places: &BTreeMap<Pod, Place>) {
         self.hope.retain(|pod, _| places.contains_key(pod));
+        self.served.retain(|pod, _| places.contains_key(pod));
         self.unknown.retain(|pod, _| places.contains_key(pod));
         self.answered.retain(|pod, _| places.contains_key(pod));
     }
@@ -490,13 +511,9 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         let waits = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if ended::waits(report));
         let never = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if is_hopeless(report));
         let stuck = never || is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
-        let is_hope = serves
-            || matches!(answers.get(pod), Some(Answer::Agent(..)))
-                && !matches!(seen, Seen::Held { .. })
-                && !waits
-                && !stuck;
-        let was_hope = memory.note_hope(*pod, is_hope, now);
-        probed.observed.hopeful.extend((was_hope && !serves).then_some(*pod));
+        let answers = matches!(answers.get(pod), Some(Answer::Agent(..))) && !matches!(seen, Seen::Held { .. });
+        let is_hope = serves || answers && !waits && !stuck;
+        memory.note_signs(&mut probed.observed, *pod, (serves, is_hope), now);
         let member = Member { outdated, terminating, last_id, site: place.site.clone(), seen, waits, stuck };
         probed.observed.members.insert(*pod, member);
         probed.observed.older_volumes.extend(place.older_volume.then_some(*pod));

@@ -357,6 +357,16 @@ fn a_server_is_silent_since_it_first_did_not_answer_although_it_runs() {
 }
 
 #[test]
+fn who_answered_a_moment_ago_is_nothing_for_a_person_yet() {
+    let (pod, now, mut memory) = (Pod::new(0, 0), Instant::now(), Memory::default());
+    let mut is_lately = |is_now, millis| memory.note_served(pod, is_now, now + Duration::from_millis(millis));
+    assert!(!is_lately(false, 0), "it was never seen");
+    assert!(!is_lately(true, 100), "it answers");
+    assert!(is_lately(false, 3_099));
+    assert!(!is_lately(false, 3_100));
+}
+
+#[test]
 fn there_is_hope_for_a_minute_after_the_last_sign_of_a_member() {
     let (pod, mut memory, now) = (Pod::new(0, 0), Memory::default(), Instant::now());
     let mut is_hope = |is_now, seconds| memory.note_hope(pod, is_now, now + Duration::from_secs(seconds));

@@ -223,6 +223,7 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Rest { .. }
             | plan::Waiting::Leftover { .. }
             | plan::Waiting::Script { .. }
+            | plan::Waiting::Receiver { .. }
             | plan::Waiting::Approval { .. }
             | plan::Waiting::Hold { .. }
             | plan::Waiting::Room { .. }
@@ -317,7 +318,11 @@ fn phase(
 fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
     let moves = plan.slots_left > 0
         || plan.steps.iter().any(|step| match step {
-            Step::Move { .. } | Step::Mark { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => true,
+            Step::Move { .. }
+            | Step::Mark { .. }
+            | Step::MarkOwner { .. }
+            | Step::RetireMembers { .. }
+            | Step::RetireShard { .. } => true,
             Step::NodeTimeout { .. }
             | Step::Epoch { .. }
             | Step::RaiseEpoch { .. }

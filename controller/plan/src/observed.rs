@@ -135,6 +135,8 @@ pub struct Observed {
     pub hopeful: BTreeSet<Pod>,
     /// Members that do not answer as nodes, and whose servers say that a script or function runs (BUSY): they live, and go on once it has ended.
     pub busy: BTreeSet<Pod>,
+    /// Members that do not answer as nodes, and did a moment ago: most of them are back, or replaced, before anybody could do anything.
+    pub answered_lately: BTreeSet<Pod>,
     /// Shards whose first slot was held a moment ago, as none of its replicas came into sync.
     pub first_slot_held: BTreeSet<u16>,
 }
@@ -471,6 +473,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// It is told of as a primary that owns nothing.
+    #[must_use]
+    pub fn is_primary_without_slots(&self) -> bool {
+        matches!(&self.role, PeerRole::Primary { slots } if slots.is_empty())
+    }
+
     /// Nobody is behind the entry: it has no address, no link, or most primaries hold it to be gone. The latter counts for itself:
     /// where an address swallows what is sent to it, a link that is being tried anew looks like one that is up.
     #[must_use]

@@ -182,6 +182,13 @@ pub enum Waiting {
         /// Its keys.
         keys: u64,
     },
+    /// A member that owned nothing yet and is half way through its first slots is awaited with them.
+    Receiver {
+        /// Where it may come back.
+        pod: Pod,
+        /// A replica of it that holds something.
+        copy: Pod,
+    },
     /// A primary whose server answers that a script runs, and nothing else: it lives, and its replicas lack what it has.
     Script {
         /// The member.
@@ -273,6 +280,7 @@ impl Waiting {
             | Self::Disk { pod, .. }
             | Self::Leftover { pod, .. }
             | Self::Script { pod, .. }
+            | Self::Receiver { pod, .. }
             | Self::Room { pod, .. }
             | Self::Counting { pod, .. }
             | Self::Parameters { pod, .. }

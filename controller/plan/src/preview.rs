@@ -69,6 +69,7 @@ impl Preview {
             | Step::Replicate { .. }
             | Step::Adopt { .. }
             | Step::Mark { .. }
+            | Step::MarkOwner { .. }
             | Step::Stabilise { .. }
             | Step::Forget { .. }
             | Step::Release { .. }

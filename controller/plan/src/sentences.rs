@@ -45,14 +45,6 @@ impl fmt::Display for Size {
 }
 
 /// Of a shard whose primary role has just moved.
-fn script(f: &mut fmt::Formatter<'_>, pod: Pod, slots: u16) -> fmt::Result {
-    write!(
-        f,
-        "member {pod} runs a script, and its server answers nothing else: its {slots} slots are served again once that has ended. To end one that has \
-         written nothing, send SCRIPT KILL or FUNCTION KILL there"
-    )
-}
-
 fn rests(f: &mut fmt::Formatter<'_>, shard: u16, since_millis: u64, of_millis: u64) -> fmt::Result {
     write!(
         f,
@@ -430,6 +422,24 @@ fn twins(
     }
 }
 
+fn receiver(f: &mut fmt::Formatter<'_>, pod: Pod, copy: Pod) -> fmt::Result {
+    let shard = copy.shard;
+    write!(
+        f,
+        "the first slots of shard {shard} are half moved to member {pod}, which does not answer; nothing else is moved until it is back. To go on with what \
+         its replica {copy} holds, create a failover of shard {shard} that names it as candidate, with mode Force and acceptDataLoss"
+    )
+}
+
+fn script(f: &mut fmt::Formatter<'_>, pod: Pod, slots: u16) -> fmt::Result {
+    write!(
+        f,
+        "member {pod} runs a script, and its server answers nothing else: its {slots} slots are served again once that has ended. To end one that has \
+         written nothing, send SCRIPT KILL or FUNCTION KILL there; one that has written ends with its pod, and what neither a file on its volume nor a \
+         replica has is lost then"
+    )
+}
+
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -467,6 +477,7 @@ impl fmt::Display for Waiting {
             Self::Primary { shard, slots } => {
                 write!(f, "{slots} slots of shard {shard} are not served: no member that holds them answers")
             }
+            Self::Receiver { pod, copy } => receiver(f, *pod, *copy),
             Self::Script { pod, slots } => script(f, *pod, *slots),
             Self::Leftover { pod, keys } => {
                 write!(

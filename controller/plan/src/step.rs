@@ -131,6 +131,16 @@ pub enum Step {
         /// The slots.
         slots: SlotSet,
     },
+    /// Marks half-moved slots at their owner alone, as the member that receives them does not answer: clients are sent there rather than told that what has
+    /// moved does not exist. Precondition: the owner is a primary that knows that node as one, and each slot is its own in its own table.
+    MarkOwner {
+        /// The owner.
+        owner: Who,
+        /// The new owner.
+        to: NodeId,
+        /// The slots.
+        slots: SlotSet,
+    },
     /// `SETSLOT STABLE`. Precondition per slot: the node owns it and no primary of another shard holds keys of it, or it does not own it
     /// and holds no key of it.
     Stabilise {
@@ -245,6 +255,9 @@ impl fmt::Display for Step {
             Self::Mark { from, to, slots } => {
                 write!(f, "mark {} slots that are half moved from {from} to {to}: {slots}", slots.len())
             }
+            Self::MarkOwner { owner, to, slots } => {
+                write!(f, "mark {} slots on {owner} that are half moved to node {}: {slots}", slots.len(), to.short())
+            }
             Self::Stabilise { node, slots } => write!(f, "clear the marks of {} slots on {node}: {slots}", slots.len()),
             Self::Forget { id, by } => write!(f, "forget the dead node {} on {} nodes", id.short(), by.len()),
             Self::Release { pod, how: ReleaseHow::AsIs } => write!(f, "let {pod} start with its files as they are"),
@@ -276,6 +289,7 @@ impl Step {
             | Self::Epoch { node, epoch: _ }
             | Self::AddSlots { node, slots: _ }
             | Self::Adopt { node, owner: _, slots: _ }
+            | Self::MarkOwner { owner: node, to: _, slots: _ }
             | Self::Stabilise { node, slots: _ } => Vec::from([node.pod]),
             Self::RaiseEpoch { node, above: _, through } => {
                 [*node].into_iter().chain(*through).map(|who| who.pod).collect()
@@ -309,6 +323,7 @@ impl Step {
             Self::Adopt { .. } => "Adopt",
             Self::Move { .. } => "Move",
             Self::Mark { .. } => "Mark",
+            Self::MarkOwner { .. } => "MarkOwner",
             Self::Stabilise { .. } => "Stabilise",
             Self::Forget { .. } => "Forget",
             Self::Release { .. } => "Release",

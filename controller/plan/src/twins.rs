@@ -186,6 +186,7 @@ impl Twins {
             Step::Move { from, to, slots } | Step::Mark { from, to, slots } => {
                 at(&from.pod) || at(&to.pod) || claimed(slots)
             }
+            Step::MarkOwner { owner, to, slots } => at(&owner.pod) || is_twin(to) || claimed(slots),
             Step::Forget { id, by } => is_twin(id) || by.iter().any(|who| at(&who.pod)),
             Step::Release { pod, .. } | Step::Restart { pod, .. } => at(pod),
             Step::RetireMembers { shard, .. } | Step::RetireShard { shard, .. } => shards.contains(shard),

@@ -56,7 +56,19 @@ pub(super) async fn is_beside_its_primary(world: World<'_>, nodes: &Nodes, who: 
     if !redis.table().await?.is_primary() {
         return Err(refused(format!("{primary}, which {who} follows, is no primary any more")));
     }
-    keeps(world, &mut redis, primary).await
+    keeps(world, &mut redis, primary).await?;
+    stays(world, primary).await
+}
+
+/// Its pod is the one that was looked at, and has not begun to go. Evicted, it would look for somebody to give its role to, and find nobody who stays.
+/// Asked last: what comes after it is the least.
+async fn stays(world: World<'_>, who: Who) -> Result<(), Error> {
+    let live = super::restart::same_pod(world, who.pod).await?;
+    match live.map(|live| live.metadata.deletion_timestamp.is_some()) {
+        Some(false) => Ok(()),
+        Some(true) => Err(refused(format!("the pod of {who} is being deleted by now"))),
+        None => Err(refused(format!("{who} has no pod"))),
+    }
 }
 
 /// Whom it followed when it was looked at.

@@ -33,6 +33,7 @@ pub(super) fn is_final(step: &Step) -> bool {
         | Step::Meet { .. }
         | Step::Move { .. }
         | Step::Mark { .. }
+        | Step::MarkOwner { .. }
         | Step::Stabilise { .. } => false,
     }
 }

@@ -184,8 +184,9 @@ async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver]) -> Resul
             continue;
         }
         let mut redis = owns_nothing(world, nodes, who).await?;
-        // A replica's keys are its primary's; a primary's would be lost.
-        if redis.table().await?.is_primary() {
+        // A replica's keys are its primary's, where that one is here; others would be lost.
+        let follows = redis.table().await?.follows();
+        if follows.is_none_or(|primary| copy::seen_at(world, primary).is_err()) {
             let held = count_keys(&mut redis, &plan::SlotSet::all()).await?;
             let keys: u64 = held.values().sum();
             if keys > 0 {

@@ -121,6 +121,26 @@ pub(super) async fn mark(world: World<'_>, from: Who, to: Who, slots: &SlotSet) 
     Ok(Done::default())
 }
 
+/// What has been handed over by now is not its own any more, and is left alone.
+pub(super) async fn mark_owner(
+    world: World<'_>,
+    nodes: &Nodes,
+    owner: Who,
+    to: NodeId,
+    slots: &SlotSet,
+) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(owner)?, owner.id).await?;
+    let table = redis.table().await?;
+    if !table.is_primary() {
+        return Err(refused(format!("{owner} is not a primary")));
+    }
+    let mark = |slot: u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "MIGRATING", &to.to_string()]);
+    let marks: Vec<Command> = slots.intersection(&table.mine()).iter().map(mark).collect();
+    world.leading()?;
+    redis::set_slots(redis.connection()?, &mut redis::Abreast::default(), &marks).await?;
+    Ok(Done::default())
+}
+
 pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
     let order = between(world, from, to, slots)?;
     let untold = claimers(world.resolved.engine, &world.probed.observed, slots);

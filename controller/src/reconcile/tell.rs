@@ -169,6 +169,7 @@ pub(super) fn is_telling(step: &Step) -> bool {
         | Step::RaiseEpoch { .. }
         | Step::Meet { .. }
         | Step::Mark { .. }
+        | Step::MarkOwner { .. }
         | Step::Stabilise { .. } => false,
     }
 }

@@ -93,6 +93,7 @@ impl World {
             further: BTreeMap::new(),
             hopeful,
             busy: BTreeSet::new(),
+            answered_lately: BTreeSet::new(),
             // Its replicas are in sync as soon as they follow.
             first_slot_held: BTreeSet::new(),
         }

@@ -90,6 +90,10 @@ impl World {
                 self.begun(from.id, to.id, slots);
                 self.mark(*from, *to, slots)?;
             }
+            Step::MarkOwner { owner, to, slots } => {
+                self.begun(owner.id, *to, slots);
+                self.mark_owner(*owner, *to, slots)?;
+            }
             Step::Stabilise { node, slots } => self.stabilise(*node, slots)?,
             Step::Forget { id, by } => return self.forget(*id, by, luck),
             Step::Release { pod, how } => self.release(*pod, *how)?,
@@ -385,6 +389,16 @@ impl World {
         target.take_word_for(from.id, 0, &half_moved);
         target.open.extend(half_moved.iter().map(|slot| (slot, Open::Importing(from.id))));
         self.at(from)?.open.extend(half_moved.iter().map(|slot| (slot, Open::Migrating(to.id))));
+        Ok(())
+    }
+
+    fn mark_owner(&mut self, owner: Who, to: NodeId, slots: &SlotSet) -> Check {
+        let owner = self.at(owner)?;
+        let is_primary = |peer: &Peer| matches!(peer.role, PeerRole::Primary { .. });
+        require(owner.follows().is_none(), "the owner is no primary")?;
+        require(owner.table.get(&to).is_some_and(is_primary), "the owner does not know the target as a primary")?;
+        require(slots.difference(&owner.slots()).is_empty(), "a slot is owned by somebody else")?;
+        owner.open.extend(slots.iter().map(|slot| (slot, Open::Migrating(to))));
         Ok(())
     }
 

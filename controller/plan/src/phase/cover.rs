@@ -105,7 +105,8 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
                     if safety::is_held(scene, pod) && is_ordered_with_less(scene, lost) {
                         plan.operation = Some(Operation::Refused);
                     }
-                    plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() });
+                    let unserved = Waiting::Primary { shard: pod.shard, slots: lost.slots.len() };
+                    plan.waiting.push(runs_a_script(scene, lost).unwrap_or(unserved));
                 }
                 None => give_up(scene, plan, lost),
             },
@@ -215,9 +216,8 @@ fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_
             plan.operation = Some(Operation::Refused);
         }
     }
-    let busy = safety::home_of(scene, lost.id).filter(|home| scene.observed.busy.contains(home));
-    if let Some(pod) = busy.filter(|_| !is_ordered(scene, lost, shard)) {
-        return plan.waiting.push(Waiting::Script { pod, slots: lost.slots.len() });
+    if let Some(wait) = comes_back(scene, lost, shard).filter(|_| !is_gone) {
+        return plan.waiting.push(wait);
     }
     plan.refused.push(if is_gone {
         let copies = [best.pod].into_iter().chain(unclear).collect();
@@ -225,6 +225,20 @@ fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_
     } else {
         stale_copy(lost, best, unclear)
     });
+}
+
+/// Nobody has to decide anything yet: it lives, or it answered a moment ago.
+fn comes_back(scene: &Scene<'_>, lost: &Lost, shard: u16) -> Option<Waiting> {
+    let slots = lost.slots.len();
+    let home = safety::home_of(scene, lost.id).filter(|home| scene.observed.answered_lately.contains(home));
+    let lately = home.filter(|_| !is_ordered(scene, lost, shard)).map(|_| Waiting::Primary { shard, slots });
+    runs_a_script(scene, lost).or(lately)
+}
+
+/// Its server answers that it runs one.
+fn runs_a_script(scene: &Scene<'_>, lost: &Lost) -> Option<Waiting> {
+    let home = safety::home_of(scene, lost.id).filter(|home| scene.observed.busy.contains(home));
+    home.map(|pod| Waiting::Script { pod, slots: lost.slots.len() })
 }
 
 fn stale_copy(lost: &Lost, best: &Live<'_>, others: Vec<Pod>) -> Refused {

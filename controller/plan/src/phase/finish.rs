@@ -5,7 +5,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::observed::{NodeId, Open, Pod, Role};
+use crate::observed::{NodeId, Open, Peer, Pod, Role};
 use crate::phase::{Flow, balance, receiver, replicate};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
@@ -55,7 +55,8 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
     }
     remember(scene, &mut found);
-    let marks = !found.half_moved.is_empty() || !found.clear.is_empty();
+    let told = mark_owners(scene, plan);
+    let marks = told || !found.half_moved.is_empty() || !found.clear.is_empty();
     let work = marks || !found.keepers.is_empty() || !found.kept.is_empty();
     // They are marked, and no more is done until that one answers or has ended.
     held |= found.moves.keys().any(|(from, _)| safety::former_owner(scene, *from).is_some());
@@ -96,7 +97,8 @@ pub(crate) fn among_the_living(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
     }
     remember(scene, &mut found);
-    let work = !found.half_moved.is_empty();
+    let told = mark_owners(scene, plan);
+    let work = told || !found.half_moved.is_empty();
     balance::mark(scene, plan, &found.half_moved);
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
     if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
@@ -164,6 +166,37 @@ fn remember(scene: &Scene<'_>, found: &mut Findings) {
     }
 }
 
+/// Where the giver alone was replaced, and the receiver, who owned nothing yet, is silent and may come back with what it has: its heir is told where that
+/// is, as it would be if KUN had promoted it. Whether somebody is.
+fn mark_owners(scene: &Scene<'_>, plan: &mut Plan) -> bool {
+    let mut marks: BTreeMap<(Pod, NodeId), SlotSet> = BTreeMap::new();
+    for moved in scene.silent_moves() {
+        if let Some(owner) = unmarked_owner(scene, moved) {
+            marks.entry((owner, moved.to)).or_default().insert(moved.slot);
+        }
+    }
+    let owners = |pod: Pod| scene.live.iter().find(move |live| live.pod == pod);
+    let steps = marks
+        .into_iter()
+        .filter_map(|((pod, to), slots)| Some(Step::MarkOwner { owner: owners(pod)?.who(), to, slots }));
+    let before = plan.steps.len();
+    plan.steps.extend(steps);
+    plan.steps.len() > before
+}
+
+/// The heir of a giver that says of what has moved that it does not exist.
+fn unmarked_owner(scene: &Scene<'_>, moved: Silent) -> Option<Pod> {
+    let owner = scene.live.iter().find(|live| scene.owned_by(live.pod).contains(moved.slot))?;
+    let is_heir =
+        owner.node.id != moved.from && scene.is_of_shard(moved.from, owner.pod.shard) && scene.is_lead(owner.pod);
+    let knows = owner.node.peers.get(&moved.to).is_some_and(Peer::is_primary_without_slots);
+    let is_silent = scene.by_id(moved.to).is_none() && successor(scene, moved.to).is_none();
+    let comes_back = safety::may_bring_data(scene, moved.to).is_some_and(|pod| pod.shard != owner.pod.shard);
+    let is_free =
+        scene.live.iter().all(|live| !live.node.open.contains_key(&moved.slot) && !keeps_keys(live, moved.slot));
+    (is_heir && knows && is_silent && comes_back && is_free).then_some(owner.pod)
+}
+
 /// Who have taken the places of the two ends of a move, if nothing else is known of the slot.
 fn heirs(scene: &Scene<'_>, moved: Silent) -> Option<(Pod, Pod)> {
     let owner = scene.live.iter().find(|live| scene.owned_by(live.pod).contains(moved.slot))?;
@@ -202,7 +235,7 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
         Some(Open::Migrating(to)) if found.kept.contains(to) => {}
         Some(Open::Migrating(to)) => {
             match safety::may_return(scene, *to).or_else(|| safety::may_bring_a_copy(scene, *to)) {
-                Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: 1 }),
+                Some(pod) => await_receiver(scene, plan, *to, pod),
                 None => clear_at_owner(scene, owner, slot, found),
             }
         }
@@ -215,6 +248,21 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
         if let Some(told) = told_of_marks(scene, *other) {
             found.stabilise(told.pod, slot);
         }
+    }
+}
+
+/// It may come back to that place with what it was sent, or somebody to whom that was copied. Where it owned nothing Redis elects nobody in its place, and
+/// a person may mean one who has a copy.
+fn await_receiver(scene: &Scene<'_>, plan: &mut Plan, to: NodeId, pod: Pod) {
+    let is_copy =
+        |live: &Live<'_>| matches!(live.node.role, Role::Replica { of, .. } if of == to) && live.node.keys > 0;
+    let copy = scene.live_of(pod.shard).find(is_copy).filter(|_| scene.by_id(to).is_none());
+    let wait = match copy {
+        Some(copy) => Waiting::Receiver { pod, copy: copy.pod },
+        None => Waiting::Primary { shard: pod.shard, slots: 1 },
+    };
+    if !plan.waiting.contains(&wait) {
+        plan.waiting.push(wait);
     }
 }
 

@@ -125,7 +125,7 @@ enum Turn {
 fn turn(step: &Step) -> Turn {
     match step {
         Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, .. } => Turn::Promotion,
-        Step::Mark { .. } => Turn::Mark,
+        Step::Mark { .. } | Step::MarkOwner { .. } => Turn::Mark,
         Step::Failover { how: FailoverHow::Coordinated, .. }
         | Step::NodeTimeout { .. }
         | Step::Epoch { .. }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::desired::FailoverHow;
-use crate::observed::{NodeId, Open, Peer, Role};
+use crate::observed::{NodeId, Open, Peer, Pod, Role};
 use crate::phase::{agree, cover};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety;
@@ -57,10 +57,24 @@ pub(super) fn has_a_copy(scene: &Scene<'_>, shard: u16) -> bool {
     !scene.desired.adopt_lost_slots && scene.live_of(shard).any(is_copy)
 }
 
+/// Where a member of the shard is expected back that may alone have what it was sent of a first slot: a replica of it holds something, or its ends have
+/// shown the move, and nobody shows it now, as the giver was replaced.
+pub(super) fn awaited(scene: &Scene<'_>, shard: u16) -> Option<Pod> {
+    let copied = scene.live_of(shard).filter_map(|live| match live.node.role {
+        Role::Replica { of, .. } => (live.node.keys > 0 || live.node.loading).then_some(of),
+        Role::Primary { .. } => None,
+    });
+    let sent = scene.silent_moves().map(|moved| moved.to).filter(|to| scene.is_of_shard(*to, shard));
+    let mut silent = copied.chain(sent).filter(|id| scene.by_id(*id).is_none());
+    silent.find_map(|id| safety::may_bring_data(scene, id))
+}
+
 /// It holds something of a primary that owned nothing and does not bring that back, and nobody has taken that one's place.
 fn is_left_of(scene: &Scene<'_>, live: &Live<'_>, gone: NodeId) -> bool {
     let owned_nothing = live.node.peers.get(&gone).map(Peer::slots).is_some_and(SlotSet::is_empty);
-    let is_gone = scene.by_id(gone).is_none() && safety::may_bring_data(scene, gone).is_none();
+    // Also one that may come back, where a person means this copy all the same: it becomes a replica of that then.
+    let is_given_up = || safety::may_bring_data(scene, gone).is_none() || is_ordered(scene, gone, live);
+    let is_gone = scene.by_id(gone).is_none() && is_given_up();
     let is_free = scene.lead(live.pod.shard).is_none_or(|lead| is_blank(scene, &lead));
     (live.node.keys > 0 || live.node.loading) && owned_nothing && is_gone && is_free
 }

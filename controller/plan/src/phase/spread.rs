@@ -66,6 +66,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Primary { .. }
         | Waiting::Leftover { .. }
         | Waiting::Script { .. }
+        | Waiting::Receiver { .. }
         | Waiting::Terminating { .. }
         | Waiting::Counting { .. } => false,
     };

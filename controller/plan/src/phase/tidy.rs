@@ -93,6 +93,10 @@ fn retire_shards(scene: &Scene<'_>, plan: &mut Plan) {
         if tell_formers(scene, plan, shard) || receiver::has_a_copy(scene, shard) {
             continue;
         }
+        if let Some(pod) = receiver::awaited(scene, shard) {
+            plan.waiting.push(Waiting::Start { pod });
+            continue;
+        }
         let leaving = leavers(scene, |pod| pod.shard == shard);
         let empty = scene.live_of(shard).all(|live| {
             live.node.slots().is_empty()

@@ -42,7 +42,7 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
                 check(!slots.is_empty() && given.intersection(slots).is_empty(), || format!("{step}: given twice"))?;
                 given = given.union(slots);
             }
-            Step::Mark { slots, .. } | Step::Stabilise { slots, .. } => {
+            Step::Mark { slots, .. } | Step::MarkOwner { slots, .. } | Step::Stabilise { slots, .. } => {
                 check(!slots.is_empty(), || format!("{step}: nothing"))?
             }
             Step::Failover { how: FailoverHow::Coordinated, replica, .. } => disturbed.extend([replica.pod.shard]),
@@ -108,6 +108,7 @@ fn names(step: &Step) -> Vec<Who> {
         | Step::RaiseEpoch { node, .. }
         | Step::AddSlots { node, .. }
         | Step::Adopt { node, .. }
+        | Step::MarkOwner { owner: node, .. }
         | Step::Stabilise { node, .. } => vec![*node],
         Step::Meet { node, peer, .. } => vec![*node, *peer],
         Step::Replicate { node, primary } => vec![*node, *primary],
@@ -162,7 +163,8 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         | Step::AddSlots { .. }
         | Step::Meet { .. }
         | Step::Move { .. }
-        | Step::Mark { .. } => Ok(()),
+        | Step::Mark { .. }
+        | Step::MarkOwner { .. } => Ok(()),
     }
 }
 
@@ -416,6 +418,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             | Waiting::Rest { .. }
             | Waiting::Leftover { .. }
             | Waiting::Script { .. } => false,
+            Waiting::Receiver { pod, .. } => world.up(*pod).is_none(),
         };
         check(fine, || format!("waits without need: {reason}"))?;
     }

@@ -146,3 +146,83 @@ fn a_copy_of_a_receiver_leads_on_an_order_also_where_no_mark_is_left() {
     });
     assert_eq!(known, [TAKES_OVER]);
 }
+
+/// Shard 3 has just been added, and its primary is away with what it was sent of slot 5; whoever gave that was replaced by 0-0.
+fn a_receiver_that_is_away(wanted: &Desired, copy: &str, change: fn(&mut Observed)) -> Vec<String> {
+    let shards = "0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
+    let mut observed = layout(&format!("{shards} 3-0 x:P 3-1 {copy}"));
+    let line = Peer { health: Health::Failed, ..peer(pod("3-0"), PeerRole::Primary { slots: SlotSet::EMPTY }, false) };
+    let nodes = observed.members.iter().filter(|(_, member)| matches!(member.seen, Seen::Node(_)));
+    for place in nodes.map(|(place, _)| *place).collect::<Vec<_>>() {
+        at(&mut observed, &place.to_string()).peers.insert(id(pod("3-0")), line.clone());
+    }
+    change(&mut observed);
+    told(wanted, &observed)
+}
+
+/// What its ends showed last.
+fn remembered(observed: &mut Observed) {
+    observed.silent_marks = [(id(pod("3-0")), [(5, Open::Importing(id(pod("0-1"))))].into())].into();
+}
+
+/// Before, the shard left with the only copies of what had moved, and with `retain: Delete` their volumes.
+#[test]
+fn a_shard_does_not_leave_before_who_was_sent_its_first_slot_is_back() {
+    let leaves = |copy: &str, change| {
+        let told = a_receiver_that_is_away(&Desired::cluster(3, 1), copy, change);
+
+        told.iter().any(|line| line.starts_with("remove shard 3"))
+    };
+    assert!(leaves("r3-0~", |seen| at(seen, "3-1").keys = 0), "nobody holds anything of it");
+    assert!(!leaves("r3-0~", |seen| at(seen, "3-1").keys = 3), "a copy does");
+    assert!(!leaves("r3-0~", |seen| (at(seen, "3-1").keys, at(seen, "3-1").loading) = (0, true)), "a copy may");
+    let shown = |seen: &mut Observed| {
+        remembered(seen);
+        at(seen, "3-1").keys = 0;
+    };
+    assert!(!leaves("r3-0~", shown), "it was shown");
+    assert!(!leaves("x:r3-0", remembered), "it was shown, and no copy is seen");
+}
+
+/// Before, the heir said that what had moved did not exist, and clients made it anew, for as long as the receiver was away.
+#[test]
+fn the_heir_of_a_giver_is_told_of_a_receiver_that_is_away() {
+    let mark = "mark 1 slots on 0-0 that are half moved to node 03000000: 5";
+    for shards in [4, 3] {
+        let told = |change| a_receiver_that_is_away(&Desired::cluster(shards, 1), "r3-0~", change);
+        assert_eq!(told(remembered).first().map(String::as_str), Some(mark), "{shards}");
+        let is_told = |change| told(change).iter().any(|line| line.starts_with("mark"));
+        assert!(!is_told(|_| {}), "nobody has shown anything");
+        assert!(
+            !is_told(|seen| {
+                remembered(seen);
+                at(seen, "0-0").open.insert(5, Open::Migrating(id(pod("3-0"))));
+            }),
+            "it is marked"
+        );
+        assert!(
+            !is_told(|seen| {
+                seen.silent_marks = [(id(pod("3-0")), [(5, Open::Importing(id(pod("0-0"))))].into())].into();
+            }),
+            "the giver itself answers, and has cleared its mark"
+        );
+    }
+}
+
+/// Before, a person's order did nothing while the volume of that one was there, and nothing told of one.
+#[test]
+fn a_copy_of_a_receiver_that_is_away_leads_on_an_order() {
+    let marked = |seen: &mut Observed| {
+        at(seen, "0-0").open.insert(5, Open::Migrating(id(pod("3-0"))));
+        at(seen, "3-1").keys = 3;
+    };
+    let waits = "waits: the first slots of shard 3 are half moved to member 3-0, which does not answer; nothing else is moved until it is back. To go on \
+                 with what its replica 3-1 holds, create a failover of shard 3 that names it as candidate, with mode Force and acceptDataLoss";
+    let away = a_receiver_that_is_away(&Desired::cluster(4, 1), "r3-0~", marked);
+    assert!(away.contains(&waits.to_owned()), "{away:?}");
+    let (from, how) = (id(pod("3-0")), FailoverHow::Force);
+    let failover = Some(FailoverRequest { shard: 3, from, candidate: Some(1), how, accept_data_loss: true });
+    let ordered = a_receiver_that_is_away(&Desired { failover, ..Desired::cluster(4, 1) }, "r3-0~", marked);
+    let promoted = "promote 3-1 in place of the dead primary 03000000 without votes, as nobody could be elected there";
+    assert_eq!(ordered, [promoted, "waits: member 3-0 has not started yet"]);
+}
