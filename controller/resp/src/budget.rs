@@ -2,10 +2,10 @@
 //! time: what no honest server says is refused before it takes memory.
 
 /// `CLUSTER NODES`, and what tells the same. A line has about 150 bytes; a thousand nodes, every slot a range of its own and every other one with a mark, are 1.5 MB.
-pub const TABLE: usize = 4 << 20;
-/// `INFO`. The default sections have 6 KB, `everything` with the statistics of each command 60 KB, and each of a few replicas adds a line. But
-/// `errorstats` has a line for each prefix of an error, and clients with scripts make them up: without a bound before Redis 7.2.5 or so.
-pub const INFO: usize = 8 << 20;
+pub const TABLE: usize = 2 << 20;
+/// `INFO` of named sections. The statistics of each command have 60 KB, all others 6 KB, and each of a few replicas adds a line. `errorstats` is never asked
+/// for: it has a line for each prefix of an error, and clients with scripts make them up, without a bound before Redis 7.2.5 or so.
+pub const INFO: usize = 256 << 10;
 /// `CLUSTER GETKEYSINSLOT`. A thousand names of 128 KB; names are seldom longer than a hundred bytes, and a slot whose names are not read never
 /// moves.
 pub const NAMES: usize = 128 << 20;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::reply::Error;
 
+/// Fields that are kept: many times what any server has. Whoever has a pod's address may answer there, and a field takes ten times its bytes.
+const MOST_FIELDS: usize = 4_000;
+
 /// The fields of `INFO`, of whichever sections were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
@@ -18,6 +21,7 @@ impl Info {
             .lines()
             .filter(|line| !line.starts_with('#'))
             .filter_map(|line| line.trim_end().split_once(':'))
+            .take(MOST_FIELDS)
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         Self { fields }
@@ -254,6 +258,8 @@ mod tests {
             vec![ReplicaLine { host: "127.0.0.2".into(), port: 6379, state: "online".into(), offset: 14, lag: 1 }]
         );
         assert_eq!(Info::parse("nonsense").keys(), 0);
+        let many: String = (0..MOST_FIELDS + 9).map(|number| format!("f{number}:1\n")).collect();
+        assert_eq!(Info::parse(&many).iter().count(), MOST_FIELDS);
     }
 
     #[test]

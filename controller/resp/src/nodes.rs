@@ -206,11 +206,17 @@ impl Node {
     }
 }
 
+/// Lines of a table: a cluster has a thousand nodes, and remembers some that are gone.
+const MOST_NODES: usize = 4_000;
+
 /// Reads the reply of `CLUSTER NODES`.
 ///
 /// # Errors
-/// When a line is not of the documented form.
+/// When a line is not of the documented form, or there are more than any cluster has.
 pub fn parse(text: &str) -> Result<Vec<Node>, Error> {
+    if text.lines().nth(MOST_NODES).is_some() {
+        return Err(bad(format!("more than {MOST_NODES} lines")));
+    }
     text.lines().filter(|line| !line.trim().is_empty()).map(Node::parse).collect()
 }
 

@@ -194,12 +194,15 @@ fn unlike(wanted: &BTreeMap<String, String>, shown: &BTreeMap<String, String>) -
     differs.collect()
 }
 
+/// Sections of INFO that are read.
+const SECTIONS: [&str; 5] = ["server", "memory", "persistence", "replication", "keyspace"];
+
 async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Result<Raw, Error> {
     let mut commands = vec![
         Command::new("CLUSTER").arg("MYID"),
         Command::new("CLUSTER").arg("NODES"),
         Command::new("CLUSTER").arg("INFO"),
-        Command::new("INFO"),
+        Command::new("INFO").args(SECTIONS),
         config_get("cluster-node-timeout"),
     ];
     commands.extend(facts_commands(question.parameters));
@@ -224,7 +227,7 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
 }
 
 async fn ask_standalone(connection: &mut Connection, question: Question<'_>, place: &Place) -> Result<Raw, Error> {
-    let mut commands = vec![Command::new("INFO")];
+    let mut commands = vec![Command::new("INFO").args(SECTIONS)];
     commands.extend(facts_commands(question.parameters));
     let address = connection.address();
     let replies = redis::all(connection, &commands).await?;

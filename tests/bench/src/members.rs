@@ -96,7 +96,7 @@ impl Member {
             ["CLUSTER", "MYID"] => text(&self.id),
             ["CLUSTER", "NODES"] => text(&self.nodes),
             ["CLUSTER", "INFO"] => text(&self.view),
-            ["INFO"] => text(&self.info),
+            ["INFO", ..] => text(&self.info),
             ["CONFIG", "GET", name] => {
                 let value = settings.get(*name).map_or("", String::as_str);
                 Reply::Array(vec![text(name), text(value)])

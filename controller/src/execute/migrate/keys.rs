@@ -22,6 +22,8 @@ use crate::resolve::Moving;
 const NAMES: usize = 1000;
 /// Slots whose names are asked for in one exchange.
 const SLOTS_AHEAD: usize = 64;
+/// Bytes of names that one exchange may bring for all that is known: names of clients may have 128 KB, and they are held.
+const NAMES_BYTES: usize = 8 << 20;
 /// Keys whose names are held: bounds memory; names of one slot come in one answer of at most [`NAMES`].
 const HELD: usize = 4000;
 /// Second attempts of one batch before the move is given up for this round.
@@ -121,6 +123,8 @@ pub(super) struct Stream {
     moving: Moving,
     /// Keys of a slot, learned from the answers; tells how many slots to ask about.
     per_slot: usize,
+    /// Bytes of the names of one answer, learned from the answers; `None`: none has come yet, and one slot alone is asked about.
+    per_answer: Option<usize>,
     /// The source keeps the connection to the target over which it sent the last keys.
     linked: bool,
     /// How long one MIGRATE may wait for the target: a fraction of the node timeout, for the source serves nobody else.
@@ -144,6 +148,7 @@ impl Stream {
             budget: Budget::default(),
             moving,
             per_slot: NAMES / 4,
+            per_answer: None,
             linked: false,
             patience: (node_timeout / 2).clamp(Duration::from_millis(250), Duration::from_secs(5)),
             credentials,
@@ -251,13 +256,20 @@ impl Stream {
         let drained = |slot: &Slot| slot.named.is_empty() && slot.under_way == 0 && !slot.complete && !slot.refused;
         let mut names: Vec<u16> =
             self.slots.iter().filter(|(_, slot)| drained(slot)).map(|(number, _)| *number).collect();
-        let room = if held >= HELD { 0 } else { SLOTS_AHEAD.saturating_sub(names.len()) };
+        let most = self.names_most();
+        names.truncate(most);
+        let room = if held >= HELD { 0 } else { most.saturating_sub(names.len()) };
         let wanted = self.budget.keys().saturating_mul(4).saturating_sub(held).div_ceil(self.per_slot.max(1));
         for slot in self.waiting.drain(..room.min(wanted).min(self.waiting.len())) {
             self.slots.insert(slot, Slot::default());
             names.push(slot);
         }
         asked.extend(names.into_iter().map(Asked::Names));
+    }
+
+    /// About how many slots one exchange may ask.
+    fn names_most(&self) -> usize {
+        self.per_answer.map_or(1, |bytes| (NAMES_BYTES / bytes.max(1)).clamp(1, SLOTS_AHEAD))
     }
 
     fn command(&self, asked: &Asked, to: SocketAddr) -> Command {
@@ -312,6 +324,9 @@ impl Stream {
             other => return Err(unexpected("CLUSTER GETKEYSINSLOT", at, &other)),
         };
         self.per_slot = (self.per_slot.saturating_mul(3).saturating_add(names.len())) / 4;
+        let bytes = names.iter().map(name_bytes).fold(0, usize::saturating_add);
+        // At once where they are large, and slowly back.
+        self.per_answer = Some(self.per_answer.map_or(bytes, |before| bytes.max(before - before / 4)));
         let state = self.slots.entry(slot).or_default();
         state.complete = names.len() < NAMES;
         state.named.extend(names.into_iter().filter_map(|name| match name {
@@ -427,6 +442,13 @@ fn locked(bucket: &Mutex<Bucket>) -> MutexGuard<'_, Bucket> {
     bucket.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn name_bytes(name: &Reply) -> usize {
+    match name {
+        Reply::Bulk(name) => name.len(),
+        Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => 0,
+    }
+}
+
 /// Whether the answer to a question about a key says that there is none.
 fn is_gone(reply: &Reply) -> bool {
     match reply {
@@ -458,6 +480,21 @@ mod tests {
         assert_eq!([usual, large].map(|sent| sent.fits_beside(nothing)), [true, true]);
         assert_eq!([usual, large].map(|sent| sent.fits_beside(usual)), [true, false]);
         assert_eq!([usual, large].map(|sent| sent.fits_beside(large)), [false, false]);
+    }
+
+    #[test]
+    fn of_slots_with_large_names_few_are_asked_at_a_time() {
+        let slots: Vec<u16> = (0..200).collect();
+        let moving = crate::testing::resolved(&serde_json::json!({})).migration;
+        let mut stream = Stream::new(&slots, moving, Duration::from_secs(5), Credentials::new("kun", ""));
+        let at = SocketAddr::from(([127, 0, 0, 1], 6379));
+        let answered = |stream: &mut Stream, bytes: usize| {
+            stream.take_names(0, Reply::Array(vec![Reply::Bulk(vec![b'x'; bytes].into())]), at).unwrap();
+            stream.names_most()
+        };
+        assert_eq!(stream.names_most(), 1, "nothing is known yet");
+        assert_eq!([answered(&mut stream, 100), answered(&mut stream, 1 << 20)], [SLOTS_AHEAD, 8]);
+        assert_eq!([answered(&mut stream, 100), answered(&mut stream, NAMES_BYTES * 9)], [10, 1]);
     }
 
     #[test]
