@@ -19,7 +19,7 @@ use types::agent::{Beat, CopyReport};
 use crate::{
     disk::{self, Error},
     fellows::Word,
-    handover, process,
+    handover,
     shared::Shared,
 };
 
@@ -46,10 +46,6 @@ pub struct Alive {
     /// In whose place a primary was elected, until that one follows it: that one may have all that it had then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place_of: Option<String>,
-    /// During which start of its machine a primary served, until it has ended in order: what Redis has not synced yet outlasts its process, and not its
-    /// machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot: Option<String>,
 }
 
 impl Alive {
@@ -57,12 +53,6 @@ impl Alive {
     #[must_use]
     pub fn former(&self) -> Option<NodeId> {
         self.in_place_of.as_deref().and_then(|id| NodeId::parse(id).ok())
-    }
-
-    /// Whether the machine has been started anew since, or is another one.
-    #[must_use]
-    pub fn is_of_another_boot(&self, now: Option<&str>) -> bool {
-        self.boot.as_deref().is_some_and(|boot| Some(boot) != now)
     }
 
     /// What is told of it to others.
@@ -112,15 +102,6 @@ fn parse(bytes: &[u8]) -> Result<Alive, String> {
 pub fn write(dir: &Path, alive: &Alive) -> Result<(), Error> {
     let failed = |error| Error::Write { path: dir.join(FILE), source: std::io::Error::other(error) };
     disk::replace(dir, FILE, &serde_json::to_vec(alive).map_err(failed)?)
-}
-
-/// Redis has ended in order, and synced what it had written.
-pub fn note_end(shared: &Shared) {
-    let dir = &shared.options.data_dir;
-    let Some(alive) = read(dir).filter(|alive| alive.boot.is_some()) else { return };
-    if let Err(error) = write(dir, &Alive { boot: None, ..alive }) {
-        tracing::debug!(%error, "the volume does not say that redis-server has ended in order");
-    }
 }
 
 /// As what its data set is in service; `None`: as nothing that could be relied on later. Pure.
@@ -234,8 +215,7 @@ impl Keeper {
         match (&service, self.answered()) {
             (Service::CopyOf { primary, .. }, Some(beat)) => {
                 // The copy has been whole before the question, and is now.
-                let alive =
-                    Alive { beat, copy_of: Some(primary.to_string()), stream: None, in_place_of: None, boot: None };
+                let alive = Alive { beat, copy_of: Some(primary.to_string()), stream: None, in_place_of: None };
                 return self.write(shared, alive, None);
             }
             (Service::CopyOf { .. } | Service::Primary { .. }, _) => {}
@@ -249,8 +229,7 @@ impl Keeper {
                 let beat = shared.next_beat(epoch);
                 let serves = CopyReport { of: me.to_string(), beat };
                 let in_place_of = self.noted.as_ref().map(|former| former.id.to_string());
-                let boot = process::boot();
-                self.write(shared, Alive { beat, copy_of: None, stream, in_place_of, boot }, Some(serves));
+                self.write(shared, Alive { beat, copy_of: None, stream, in_place_of }, Some(serves));
             }
             Service::CopyOf { primary, at } => self.asking = Some(ask(shared, primary, at)),
         }
@@ -309,13 +288,8 @@ mod tests {
     fn a_volume_says_how_far_it_had_come_or_nothing() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), None);
-        let mut alive = Alive {
-            beat: Beat { epoch: 5, count: 7 },
-            copy_of: Some("a".repeat(40)),
-            stream: None,
-            in_place_of: None,
-            boot: None,
-        };
+        let mut alive =
+            Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: Some("a".repeat(40)), stream: None, in_place_of: None };
         write(dir.path(), &alive).unwrap();
         assert_eq!(read(dir.path()).as_ref(), Some(&alive));
         assert_eq!(alive.copy(), Some(CopyReport { of: "a".repeat(40), beat: alive.beat }));
@@ -341,11 +315,8 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let says = |dir: &Path| [Some(Duration::ZERO), Some(hour), None].map(|written| is_later(dir, written));
         assert_eq!(says(dir.path()), [false; 3], "it does not say");
-        write(
-            dir.path(),
-            &Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None, stream: None, in_place_of: None, boot: None },
-        )
-        .unwrap();
+        write(dir.path(), &Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None, stream: None, in_place_of: None })
+            .unwrap();
         assert_eq!(says(dir.path()), [false, true, true]);
     }
 
@@ -367,7 +338,6 @@ mod tests {
             copy_of: None,
             stream: None,
             in_place_of: None,
-            boot: None,
         }));
         shared.outgrow(Beat { epoch: 5, count: 9 });
         let me = NodeId::parse(&"a".repeat(40)).unwrap();
@@ -380,7 +350,7 @@ mod tests {
         let beat = Beat { epoch: 6, count: 10 };
         assert_eq!(
             read(dir.path()),
-            Some(Alive { beat, copy_of: None, stream: None, in_place_of: None, boot: process::boot() }),
+            Some(Alive { beat, copy_of: None, stream: None, in_place_of: None }),
             "it follows what replicas have noted"
         );
         assert_eq!(shared.told().serves, None, "it is not in service yet");
@@ -395,24 +365,6 @@ mod tests {
         assert_eq!(shared.told().serves, None, "it is no primary any more");
     }
 
-    #[test]
-    fn what_has_not_ended_in_order_is_of_its_boot() {
-        let dir = tempfile::tempdir().unwrap();
-        let noted = |boot: Option<&str>| Alive {
-            beat: Beat { epoch: 5, count: 7 },
-            copy_of: None,
-            stream: None,
-            in_place_of: None,
-            boot: boot.map(str::to_owned),
-        };
-        let is_of_another = |boot, now| noted(boot).is_of_another_boot(now);
-        assert_eq!([is_of_another(Some("a"), Some("a")), is_of_another(None, Some("a"))], [false; 2]);
-        assert_eq!([is_of_another(Some("a"), Some("b")), is_of_another(Some("a"), None)], [true; 2]);
-        write(dir.path(), &noted(Some("a"))).unwrap();
-        note_end(&agent(dir.path()));
-        assert_eq!(read(dir.path()), Some(noted(None)), "it has ended in order");
-    }
-
     #[tokio::test]
     async fn a_primary_notes_a_new_history_at_once_and_else_now_and_then() {
         let dir = tempfile::tempdir().unwrap();
@@ -423,8 +375,7 @@ mod tests {
             let service = Service::Primary { me: me.clone(), epoch: 6, stream: stream.clone() };
             keeper.note(&shared, Some(service.clone()), None);
             keeper.writing.take().unwrap().await.unwrap();
-            let boot = process::boot();
-            let noted = Alive { beat: Beat { epoch: 6, count }, copy_of: None, stream, in_place_of: None, boot };
+            let noted = Alive { beat: Beat { epoch: 6, count }, copy_of: None, stream, in_place_of: None };
             assert_eq!(read(dir.path()), Some(noted));
             keeper.last = Some((service.clone(), Instant::now()));
             keeper.note(&shared, Some(service), None);

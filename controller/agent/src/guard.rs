@@ -4,10 +4,7 @@ use std::{collections::BTreeSet, fs, io::ErrorKind, net::SocketAddr, sync::Arc, 
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
-use types::{
-    agent::AgentPhase,
-    cluster::{AppendOnly, Mode},
-};
+use types::{agent::AgentPhase, cluster::Mode};
 
 use crate::{
     admission,
@@ -20,7 +17,6 @@ use crate::{
     marker::{self, Owner},
     origin,
     peers::{Answers, hear},
-    process,
     shared::Shared,
     start::{
         self, Asked, Double, Facts, Owed, Start, Takeover,
@@ -278,8 +274,6 @@ async fn gather(
         has_led_unnoted: matches!(&verdict, Verdict::Intact(me) if start::has_led_unnoted(me, alive.as_ref())),
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
-        log_may_lack: inputs.config.append_only == AppendOnly::EverySec
-            && alive.as_ref().is_some_and(|alive| alive.is_of_another_boot(process::boot().as_deref())),
         snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
         stream: alive.and_then(|alive| alive.stream),
         served_since: alive::is_later(&shared.options.data_dir, survey.written),

@@ -241,10 +241,7 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
         ran::note_end(shared);
     }
     match *running.exit.borrow() {
-        Some(Exit::Code(0)) => {
-            alive::note_end(shared);
-            0
-        }
+        Some(Exit::Code(0)) => 0,
         Some(Exit::Code(_) | Exit::Signal(_)) => REDIS_ENDED,
         None if ended => 0,
         None => REDIS_ENDED,

@@ -61,18 +61,12 @@ pub struct Record {
     boot: String,
 }
 
-/// Of which start of its machine this is: another one after each (`random(4)`).
-#[must_use]
-pub fn boot() -> Option<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
-}
-
 impl Record {
     /// The record of a living process.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, started) = read_stat(&stat)?;
-        let boot = boot()?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
         (state != 'Z').then_some(Self { pid, started, boot })
     }
 

@@ -93,9 +93,6 @@ pub struct Facts {
     /// What lies here is an append-only file that has every write. Until the first one is written a snapshot is all that lies here, whatever
     /// the configuration says.
     pub has_log: bool,
-    /// What that log had last may be gone with the memory of its machine, and a replica may have it: not every write is synced before it is acknowledged, and
-    /// the machine was started anew since.
-    pub log_may_lack: bool,
     /// Of which history a snapshot is that a start would load, and how far it goes; `None`: it does not say.
     pub snapshot: Option<Origin>,
     /// The replication ID under which it served last as a primary, by what lies beside it; `None`: it does not say.
@@ -459,34 +456,18 @@ fn with_log(me: &Identity, facts: &Facts) -> Start {
         return Start::AsIs { why: "it owned no slot, and its append-only file has what it had" };
     }
     // A lost election is not repeated before four node timeouts have passed: waiting for the next would cost more.
-    let is_mine = |asked: &NodeId| facts.peers.get(asked).is_some_and(|peer| peer.replicates(&me.id));
-    let unsaid = facts.took_over.iter().find(|asked| !is_mine(asked));
-    if facts.asked.is_some() && unsaid.is_none() || facts.waited >= TAKEOVER_LIMIT {
+    if facts.asked.is_some() || facts.waited >= TAKEOVER_LIMIT {
         return Start::AsIs { why: "no replica took over in time, and the data set is on disk" };
-    }
-    // Without votes it may have, and what is said to both would be thrown away at one.
-    if let Some(replica) = unsaid {
-        return Start::Wait {
-            reason: format!("replica {replica} was asked to take over without votes, and does not answer"),
-        };
     }
     let found = successor(me, facts, |peer| is_current(facts, peer));
     match found {
         Some((replica, peer)) if votes(me, facts, replica) >= quorum(me) => ask(replica, peer, Takeover::Elected),
-        Some((replica, peer)) if facts.log_may_lack && is_its_own_heir(me, facts, replica) => {
-            ask(replica, peer, Takeover::ByItself)
-        }
         // The primaries are there and will hear of the replica by gossip, within a ping or two.
         Some((replica, _)) if answered_voters(me, facts) >= quorum(me) => wait_for_votes(me, facts, replica),
         Some((replica, _)) if facts.waited < PEERS_LIMIT => wait_for_votes(me, facts, replica),
         Some(_) => Start::AsIs { why: "too few primaries answer to elect a replica, and the data set is on disk" },
         None => without_heir(me, facts, PEERS_LIMIT),
     }
-}
-
-/// Nobody can be elected, and this one takes over without votes.
-fn is_its_own_heir(me: &Identity, facts: &Facts, replica: &NodeId) -> bool {
-    matches!(may_take_over(me, facts, replica), Ok(Takeover::ByItself))
 }
 
 /// Nobody who has everything answers. Replicas that are silent are waited for until `silent`.

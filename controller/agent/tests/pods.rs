@@ -25,8 +25,6 @@ mod orphaned;
 mod parameters;
 #[path = "pods/persistence.rs"]
 mod persistence;
-#[path = "pods/reboot.rs"]
-mod reboot;
 #[path = "pods/receiver.rs"]
 mod receiver;
 #[path = "pods/serve.rs"]

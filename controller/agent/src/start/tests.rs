@@ -92,7 +92,6 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         has_led_unnoted: false,
         given_up: false,
         has_log: holds_data,
-        log_may_lack: false,
         snapshot: None,
         stream: None,
         served_since: holds_data,

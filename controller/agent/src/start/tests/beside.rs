@@ -228,33 +228,6 @@ fn where_nobody_can_be_elected_the_replica_takes_over_by_itself() {
     assert!(matches!(look(&mut grown, 1), Start::Wait { .. }), "others tell of primaries that could elect it");
 }
 
-/// Before, a log that lacked the last seconds of a machine without power was put over the replica that had them.
-#[test]
-fn where_nobody_can_be_elected_a_replica_outlasts_a_log_of_another_boot() {
-    let mut facts = Facts { keeps_each_write: true, log_may_lack: true, ..crashed(true) };
-    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
-    me.peers.truncate(1);
-    facts.peers.retain(|peer, _| *peer == id(2));
-    for peer in facts.peers.values_mut() {
-        peer.table.retain(|node| node.id == id(1) || node.id == id(2));
-    }
-    let (address, how) = (SocketAddr::from(([127, 84, 0, 2], 6379)), Takeover::ByItself);
-    assert_eq!(decide_start(&facts), Start::AskFailover { replica: id(2), address, how });
-    let starts =
-        |facts: &Facts| matches!(decide_start(&Facts { waited: PEERS_LIMIT, ..facts.clone() }), Start::AsIs { .. });
-    assert!(starts(&Facts { log_may_lack: false, ..facts.clone() }), "what its process had written is still there");
-    let mut behind = facts.clone();
-    behind.peers.get_mut(&id(2)).unwrap().current_ago = Some(600 * SECOND);
-    behind.peers.get_mut(&id(2)).unwrap().link_down_for = Some(600 * SECOND);
-    assert!(starts(&behind), "the replica lacks more");
-    let asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
-    let mut asked = Facts { asked, took_over: BTreeSet::from([id(2)]), ..facts };
-    assert!(starts(&asked), "it has not, by its own word");
-    asked.peers.clear();
-    assert!(!starts(&asked), "nobody knows");
-    assert!(matches!(decide_start(&Facts { waited: TAKEOVER_LIMIT, ..asked }), Start::AsIs { .. }));
-}
-
 /// Before, the voters of its record were counted: an older volume waited for ever for those who have been replaced since.
 #[test]
 fn who_has_been_replaced_since_its_record_was_written_has_no_vote() {

@@ -203,7 +203,7 @@ fn it_has_led_unnoted_where_the_last_note_is_a_replicas_or_of_before() {
     me.config_epoch = 9;
     let noted = |epoch: u64, copy_of: Option<&str>| {
         let copy_of = copy_of.map(str::to_owned);
-        crate::alive::Alive { beat: beat(epoch, 4), copy_of, stream: None, in_place_of: None, boot: None }
+        crate::alive::Alive { beat: beat(epoch, 4), copy_of, stream: None, in_place_of: None }
     };
     let cases = [noted(9, None), noted(8, None), noted(9, Some("a"))].map(|noted| has_led_unnoted(&me, Some(&noted)));
     assert_eq!((cases, has_led_unnoted(&me, None)), ([false, true, true], true));
