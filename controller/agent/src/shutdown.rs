@@ -146,7 +146,9 @@ impl Shutdown {
         let gone = async {
             let mut until = last.until;
             while !process.gone_or_stuck(until, STALL).await {
-                let is_stuck = Instant::now() < until;
+                // A write that is slow looks like a server that hangs (FUSE and network file systems wait without a trace): while a snapshot is being
+                // written, only the kubelet knows how much time there is.
+                let is_stuck = Instant::now() < until && !process.saves_in(&shared.options.data_dir);
                 // What is nowhere else is saved for as long as the pod lasts; what hangs saves nothing.
                 if !attempts.borrow().is_kept && (is_stuck || !is_saving()) {
                     return Ended::Not;

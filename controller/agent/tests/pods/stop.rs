@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use types::cluster::AppendOnly;
 
 use crate::crash::unlink;
-use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, patient};
+use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, patient, signal_redis};
 
 /// Writes until told to stop.
 struct Writer {
@@ -152,6 +152,28 @@ async fn a_server_that_saves_for_longer_than_usual_is_let_finish() {
     assert_eq!(cluster.pods[pod].ended_slowly().await, Some(0), "{}", cluster.pods[pod].log());
     cluster.pods[pod].start();
     assert_eq!(cluster.pods[pod].dbsize().await, 26_000);
+}
+
+/// Before, it was taken for one that hangs after 20 s, and killed in the middle. As on a file system whose writes wait without a trace.
+#[tokio::test]
+async fn a_server_whose_disk_stands_still_while_it_saves_is_let_finish() {
+    let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, ..config() };
+    let mut cluster = Cluster::new(219, volatile);
+    cluster.grace_seconds = 600;
+    let mut cluster = cluster.formed(1, 0).await;
+    fill(&cluster.pods[0], "k", 3_000, b"v").await;
+    let mut redis = cluster.pods[0].operator().await;
+    redis.config_set("rdb-key-save-delay", "1000").await.unwrap();
+    let server = redis.info(&["server"]).await.unwrap().number("process_id").unwrap();
+    cluster.pods[0].signal(Signal::TERM);
+    eventually("it saves", async || cluster.pods[0].data(&format!("temp-{server}.rdb")).exists()).await;
+    signal_redis(&cluster.pods[0], Signal::STOP);
+    // Longer than a server may show no work.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    signal_redis(&cluster.pods[0], Signal::CONT);
+    assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].dbsize().await, 3_000, "{}", cluster.pods[0].log());
 }
 
 /// Before, it was killed in the middle, where no kubelet does that also minutes before it was done.
