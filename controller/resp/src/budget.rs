@@ -16,6 +16,9 @@ pub const SETTINGS: usize = 256 << 10;
 /// `ROLE`, whose list has an entry for each replica, and answers of one line or number.
 pub const WORD: usize = 64 << 10;
 
+/// All answers to one pipeline of such commands: a thousand names, and what is asked beside them.
+pub const PIPELINE: usize = 160 << 20;
+
 /// The most bytes of an answer to the command of this name; `None`: it depends on data of users, and the connection's own limits hold.
 #[must_use]
 pub fn of(command: &str) -> Option<usize> {

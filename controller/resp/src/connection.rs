@@ -433,6 +433,8 @@ async fn read_replies(
     let mut replies = Vec::with_capacity(commands.len());
     let most = |read: usize| commands.get(read).and_then(|command| budget::of(command.name()));
     decoder.expect(most(0));
+    let is_bounded = commands.iter().all(|command| budget::of(command.name()).is_some());
+    let mut received: usize = 0;
     loop {
         while let Some(reply) = decoder.decode().map_err(Fault::Frame)? {
             replies.push(reply);
@@ -442,8 +444,14 @@ async fn read_replies(
             decoder.expect(most(replies.len()));
         }
         decoder.buffer().reserve(READ_CHUNK);
-        if reader.read_buf(decoder.buffer()).await.map_err(Fault::Io)? == 0 {
+        let got = reader.read_buf(decoder.buffer()).await.map_err(Fault::Io)?;
+        if got == 0 {
             return Err(Fault::Io(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        received = received.saturating_add(got);
+        if is_bounded && received > budget::PIPELINE {
+            let (what, limit) = ("the answers to a pipeline", budget::PIPELINE);
+            return Err(Fault::Frame(frame::Error::TooLarge { what, got: received, limit }));
         }
     }
 }

@@ -18,14 +18,13 @@ use crate::lease::Guard;
 use crate::redis::{self, Error as RedisError};
 use crate::resolve::Moving;
 
-/// Keys asked of one slot at a time.
+/// Keys asked for in one exchange, of all its slots together: names of clients may have 128 KB, and they are held.
 const NAMES: usize = 1000;
 /// Slots whose names are asked for in one exchange.
 const SLOTS_AHEAD: usize = 64;
-/// Bytes of names that one exchange may bring for all that is known: names of clients may have 128 KB, and they are held.
-const NAMES_BYTES: usize = 8 << 20;
-/// Keys whose names are held: bounds memory; names of one slot come in one answer of at most [`NAMES`].
+/// Keys whose names are held, and their bytes, beyond which no more are asked for.
 const HELD: usize = 4000;
+const HELD_BYTES: usize = 8 << 20;
 /// Second attempts of one batch before the move is given up for this round.
 const ATTEMPTS: u8 = 4;
 /// Least and most that an exchange may take: stalls of seconds end no move, and nobody waits for minutes.
@@ -123,8 +122,6 @@ pub(super) struct Stream {
     moving: Moving,
     /// Keys of a slot, learned from the answers; tells how many slots to ask about.
     per_slot: usize,
-    /// Bytes of the names of one answer, learned from the answers; `None`: none has come yet, and one slot alone is asked about.
-    per_answer: Option<usize>,
     /// The source keeps the connection to the target over which it sent the last keys.
     linked: bool,
     /// How long one MIGRATE may wait for the target: a fraction of the node timeout, for the source serves nobody else.
@@ -136,7 +133,8 @@ pub(super) struct Stream {
 enum Asked {
     Migrate(Batch),
     Size(u16, Bytes),
-    Names(u16),
+    /// At most so many.
+    Names(u16, usize),
 }
 
 impl Stream {
@@ -148,7 +146,6 @@ impl Stream {
             budget: Budget::default(),
             moving,
             per_slot: NAMES / 4,
-            per_answer: None,
             linked: false,
             patience: (node_timeout / 2).clamp(Duration::from_millis(250), Duration::from_secs(5)),
             credentials,
@@ -199,7 +196,7 @@ impl Stream {
     async fn prove(&self, ends: &mut Ends, order: Move<'_>, asked: &[Asked]) -> Result<(), Error> {
         let batches = asked.iter().filter_map(|asked| match asked {
             Asked::Migrate(batch) => Some(batch),
-            Asked::Size(..) | Asked::Names(_) => None,
+            Asked::Size(..) | Asked::Names(..) => None,
         });
         let batches: Vec<&Batch> = batches.collect();
         if !batches.is_empty() {
@@ -256,26 +253,29 @@ impl Stream {
         let drained = |slot: &Slot| slot.named.is_empty() && slot.under_way == 0 && !slot.complete && !slot.refused;
         let mut names: Vec<u16> =
             self.slots.iter().filter(|(_, slot)| drained(slot)).map(|(number, _)| *number).collect();
-        let most = self.names_most();
-        names.truncate(most);
-        let room = if held >= HELD { 0 } else { most.saturating_sub(names.len()) };
+        let at_once = (NAMES / self.per_slot.max(1)).clamp(1, SLOTS_AHEAD);
+        names.truncate(at_once);
+        let is_full = held >= HELD || self.held_bytes() >= HELD_BYTES;
+        let room = if is_full { 0 } else { at_once.saturating_sub(names.len()) };
         let wanted = self.budget.keys().saturating_mul(4).saturating_sub(held).div_ceil(self.per_slot.max(1));
         for slot in self.waiting.drain(..room.min(wanted).min(self.waiting.len())) {
             self.slots.insert(slot, Slot::default());
             names.push(slot);
         }
-        asked.extend(names.into_iter().map(Asked::Names));
+        let each = NAMES / names.len().max(1);
+        asked.extend(names.into_iter().map(|slot| Asked::Names(slot, each)));
     }
 
-    /// About how many slots one exchange may ask.
-    fn names_most(&self) -> usize {
-        self.per_answer.map_or(1, |bytes| (NAMES_BYTES / bytes.max(1)).clamp(1, SLOTS_AHEAD))
+    /// Of the names that wait to be sent.
+    fn held_bytes(&self) -> usize {
+        let named = self.slots.values().flat_map(|slot| &slot.named);
+        named.chain(self.ready.iter().flat_map(|batch| &batch.keys)).map(Bytes::len).sum()
     }
 
     fn command(&self, asked: &Asked, to: SocketAddr) -> Command {
         match asked {
-            Asked::Names(slot) => {
-                Command::new("CLUSTER").arg("GETKEYSINSLOT").arg(slot.to_string()).arg(NAMES.to_string())
+            Asked::Names(slot, most) => {
+                Command::new("CLUSTER").arg("GETKEYSINSLOT").arg(slot.to_string()).arg(most.to_string())
             }
             Asked::Size(_, key) => Command::new("MEMORY").arg("USAGE").arg(key),
             Asked::Migrate(batch) => {
@@ -302,7 +302,7 @@ impl Stream {
             .iter()
             .map(|asked| match asked {
                 Asked::Migrate(batch) => batch.keys.len(),
-                Asked::Size(..) | Asked::Names(_) => 0,
+                Asked::Size(..) | Asked::Names(..) => 0,
             })
             .sum();
         if keys > 0 {
@@ -312,23 +312,23 @@ impl Stream {
 
     fn take_in(&mut self, asked: Asked, reply: Reply, at: SocketAddr, round: &mut Round) -> Result<(), Error> {
         match asked {
-            Asked::Names(slot) => self.take_names(slot, reply, at),
+            Asked::Names(slot, most) => self.take_names((slot, most), reply, at),
             Asked::Size(slot, key) => self.take_size(slot, key, reply, at, round),
             Asked::Migrate(batch) => self.take_migrated(batch, reply, at, round),
         }
     }
 
-    fn take_names(&mut self, slot: u16, reply: Reply, at: SocketAddr) -> Result<(), Error> {
+    fn take_names(&mut self, (slot, most): (u16, usize), reply: Reply, at: SocketAddr) -> Result<(), Error> {
         let names = match reply {
             Reply::Array(names) => names,
             other => return Err(unexpected("CLUSTER GETKEYSINSLOT", at, &other)),
         };
-        self.per_slot = (self.per_slot.saturating_mul(3).saturating_add(names.len())) / 4;
-        let bytes = names.iter().map(name_bytes).fold(0, usize::saturating_add);
-        // At once where they are large, and slowly back.
-        self.per_answer = Some(self.per_answer.map_or(bytes, |before| bytes.max(before - before / 4)));
+        let complete = names.len() < most;
+        // One that has more than was asked for has twice as many, for all that is known.
+        let has = if complete { names.len() } else { most.saturating_mul(2) };
+        self.per_slot = (self.per_slot.saturating_mul(3).saturating_add(has)) / 4;
         let state = self.slots.entry(slot).or_default();
-        state.complete = names.len() < NAMES;
+        state.complete = complete;
         state.named.extend(names.into_iter().filter_map(|name| match name {
             Reply::Bulk(name) => Some(name),
             Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => None,
@@ -442,13 +442,6 @@ fn locked(bucket: &Mutex<Bucket>) -> MutexGuard<'_, Bucket> {
     bucket.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn name_bytes(name: &Reply) -> usize {
-    match name {
-        Reply::Bulk(name) => name.len(),
-        Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => 0,
-    }
-}
-
 /// Whether the answer to a question about a key says that there is none.
 fn is_gone(reply: &Reply) -> bool {
     match reply {
@@ -482,19 +475,54 @@ mod tests {
         assert_eq!([usual, large].map(|sent| sent.fits_beside(large)), [false, false]);
     }
 
-    #[test]
-    fn of_slots_with_large_names_few_are_asked_at_a_time() {
-        let slots: Vec<u16> = (0..200).collect();
+    fn stream() -> Stream {
         let moving = crate::testing::resolved(&serde_json::json!({})).migration;
-        let mut stream = Stream::new(&slots, moving, Duration::from_secs(5), Credentials::new("kun", ""));
+        let slots: Vec<u16> = (0..200).collect();
+        Stream::new(&slots, moving, Duration::from_secs(5), Credentials::new("kun", ""))
+    }
+
+    /// Slots and how many names of each.
+    fn names(stream: &mut Stream) -> (usize, usize) {
+        let mut asked = Vec::new();
+        stream.ask_names(&mut asked);
+        let most: Vec<usize> = asked
+            .iter()
+            .map(|asked| match asked {
+                Asked::Names(_, most) => *most,
+                Asked::Migrate(_) | Asked::Size(..) => panic!(),
+            })
+            .collect();
+        (most.len(), most.iter().sum())
+    }
+
+    /// Before, an answer of each of 64 slots might have had a thousand names.
+    #[test]
+    fn one_exchange_asks_for_no_more_than_a_thousand_names() {
         let at = SocketAddr::from(([127, 0, 0, 1], 6379));
-        let answered = |stream: &mut Stream, bytes: usize| {
-            stream.take_names(0, Reply::Array(vec![Reply::Bulk(vec![b'x'; bytes].into())]), at).unwrap();
-            stream.names_most()
-        };
-        assert_eq!(stream.names_most(), 1, "nothing is known yet");
-        assert_eq!([answered(&mut stream, 100), answered(&mut stream, 1 << 20)], [SLOTS_AHEAD, 8]);
-        assert_eq!([answered(&mut stream, 100), answered(&mut stream, NAMES_BYTES * 9)], [10, 1]);
+        for has in [0, 1, 15, 100, 5_000] {
+            let mut stream = stream();
+            for _ in 0..40 {
+                let (slots, most) = names(&mut stream);
+                assert!(slots <= SLOTS_AHEAD && most <= NAMES, "{slots} slots, {most} names");
+                let drained: Vec<u16> = stream.slots.keys().copied().collect();
+                for slot in drained {
+                    let each = NAMES / slots.max(1);
+                    let reply = Reply::Array(vec![Reply::Bulk("k".into()); has.min(each)]);
+                    stream.take_names((slot, each), reply, at).unwrap();
+                    stream.slots.get_mut(&slot).unwrap().named.clear();
+                }
+                stream.collect_empty(&mut Round::default());
+            }
+        }
+    }
+
+    #[test]
+    fn no_names_are_asked_for_while_many_bytes_of_them_are_held() {
+        let mut stream = stream();
+        stream.slots.entry(500).or_default().named.push_back(vec![b'x'; HELD_BYTES].into());
+        assert_eq!(names(&mut stream), (0, 0));
+        stream.slots.clear();
+        assert!(names(&mut stream).0 > 0);
     }
 
     #[test]
