@@ -58,9 +58,9 @@ pub trait Cached:
     fn prune(&mut self) {}
     /// Leaves only what it is and whose.
     fn strip(&mut self) {}
-    /// Objects in one page of a list. A page exists as text and as typed values at once, and eleven kinds are listed at the same time: what kube asks
-    /// for by itself, 500, made the start the moment of most memory.
-    const PAGE: u32 = 50;
+    /// Objects in one page of a list. A page exists as text and as typed values at once, and eleven kinds are listed at the same time; an object may have
+    /// 1.5 MiB, whoever made it: what kube asks for by itself, 500, would be the end of the controller at every start.
+    const PAGE: u32 = 10;
     /// Whether the controller reads what is in an object of this name; of any other it need only know that there is one. `None`: it reads all of
     /// this kind.
     fn is_read(_name: &str, _cluster: &str) -> Option<bool> {

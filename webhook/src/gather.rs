@@ -32,6 +32,9 @@ const PAGE: u32 = 10;
 /// so it is short; five watches that ask every 2 s are no load for anybody.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// How long a list waits for the one that is being read: that of 1,000 clusters takes seconds, and one that hangs must not make the others deaf.
+const TURN: Duration = Duration::from_secs(30);
+
 /// Which claims are watched: also those that a person gave the labels of a member, as docs/operations.md says.
 const CLAIMS: &str = names::LABEL_CLUSTER;
 
@@ -57,8 +60,7 @@ struct Progress {
 pub struct Gathered {
     facts: RwLock<Facts>,
     progress: watch::Sender<Progress>,
-    /// Whoever holds it lists: one page is in memory at a time, and not one of each kind. A list that hangs holds up the others, but nothing that
-    /// is known: nobody is ready before all of them are complete.
+    /// Whoever holds it lists: one page is in memory at a time, and not one of each kind. A list that hangs holds up the others for [`TURN`].
     lists: Mutex<()>,
 }
 
@@ -163,7 +165,7 @@ impl Gathered {
         T: Send,
     {
         // A list that is being read, with the turn to read it.
-        let mut listed: Option<(Table<T>, MutexGuard<'_, ()>)> = None;
+        let mut listed: Option<(Table<T>, Option<MutexGuard<'_, ()>>)> = None;
         let mut events = std::pin::pin!(events);
         let mut fault = Fault::default();
         loop {
@@ -173,7 +175,7 @@ impl Gathered {
                 Ok(Some(Event::Init)) => {
                     // Nobody waits for the turn that he has.
                     drop(listed.take());
-                    listed = Some((Table::default(), self.lists.lock().await));
+                    listed = Some((Table::default(), tokio::time::timeout(TURN, self.lists.lock()).await.ok()));
                 }
                 Ok(Some(Event::InitApply(object))) => {
                     let (namespace, name) = place(&object);

@@ -201,6 +201,8 @@ fn a_cluster_of_unknown_memory_does_not_grow_where_memory_counts() {
         (spec(3, 1, None), spec(3, 2, None)),
         (bounded.clone(), spec(3, 1, Some("2Gi"))),
         (bounded.clone(), spec(3, 1, None)),
+        (spec(3, 1, None), spec(300, 1, Some("1Gi"))),
+        (spec(3, 1, Some("100Gi")), spec(300, 1, Some("1Gi"))),
     ];
     for (from, to) in larger {
         let told = denial(&changed(&from, &to, &deny));

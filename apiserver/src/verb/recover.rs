@@ -26,9 +26,9 @@ use crate::{
 /// Largest generation that is believed: whoever changed the object a million times a second would need 285 years for it. From the largest
 /// number of all, which a mistyped record may hold, no change would be counted ever again; and beyond this one, clients that read numbers
 /// as floating point ones take the next generation for the same.
-const GENERATION_MAX: i64 = 1 << 53;
+const GENERATION_MAX: i64 = (1 << 53) - 1;
 
-/// POST on `recover`. What is sent must tell the uid, and a generation from 1 to 2^53.
+/// POST on `recover`. What is sent must tell the uid, and a generation from 1 to 2^53 - 1.
 pub async fn recover(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result<Answer> {
     let options = WriteOptions::parse(work.context, "CreateOptions")?;
     let kind = work.route.kind;
@@ -136,14 +136,14 @@ mod tests {
     fn a_generation_is_one_from_which_it_can_be_counted_on() {
         let told =
             |generation: i64| generation_fault(generation).map(|cause| format!("{}: {}", cause.field, cause.message));
-        for counted in [1, 7, 1 << 53] {
+        for counted in [1, 7, (1 << 53) - 1] {
             assert_eq!(told(counted), None);
         }
         let least = "metadata.generation: Invalid value: 0: must be the generation that the object had, 1 at least";
         assert_eq!(told(0).as_deref(), Some(least));
-        for (beyond, shown) in [((1 << 53) + 1, "9007199254740993"), (i64::MAX, "9223372036854775807")] {
+        for (beyond, shown) in [(1 << 53, "9007199254740992"), (i64::MAX, "9223372036854775807")] {
             let most = format!(
-                "metadata.generation: Invalid value: {shown}: must be the generation that the object had, 9007199254740992 at most"
+                "metadata.generation: Invalid value: {shown}: must be the generation that the object had, 9007199254740991 at most"
             );
             assert_eq!(told(beyond), Some(most));
         }

@@ -114,8 +114,17 @@ pub(super) fn apply(
     let others = others_memory(namespace, name, facts);
     for (policy_name, policy) in policies {
         let before = old.map(|old| breaches(policy, &old.spec, others)).unwrap_or_default();
+        let mut found: Vec<(Breach, bool)> = Vec::new();
         for breach in breaches(policy, &new.spec, others) {
-            report(verdict, policy_name, policy, &breach, is_worse(&breach, &before));
+            let is_worse = is_worse(&breach, &before);
+            // One sentence may stand for several bounds.
+            match found.last_mut().filter(|(last, _)| last.path == breach.path && last.why == breach.why) {
+                Some((_, worse)) => *worse |= is_worse,
+                None => found.push((breach, is_worse)),
+            }
+        }
+        for (breach, is_worse) in &found {
+            report(verdict, policy_name, policy, breach, *is_worse);
         }
     }
 }
@@ -253,16 +262,13 @@ fn amount(bounds: Bounds, path: Path, given: Option<&str>, what: &str, absent_is
     Some(Breach { rule, path, distance: Some(distance), value: text.to_owned(), why })
 }
 
-fn namespace_memory(policy: &Policy, path: Path, spec: &RedisClusterSpec, others: u128) -> Option<Breach> {
-    let most = policy.namespace_memory?;
-    let Some(own) = total_memory(spec) else {
-        let why = format!("allows {most} of memory in the namespace, so every pod needs a limit; this has none");
-        // What it takes is not known, but what takes more is: more pods, and pods that are told to use more.
-        let distance = Some(pods(spec) * u128::from(spec.max_memory_bytes().unwrap_or(u64::MAX)));
-        return Some(Breach { rule: "namespaceMemory without a limit", path, distance, value: String::new(), why });
-    };
+fn namespace_memory(policy: &Policy, path: Path, spec: &RedisClusterSpec, others: u128) -> Vec<Breach> {
+    let Some(most) = policy.namespace_memory else { return Vec::new() };
+    let Some(own) = total_memory(spec) else { return without_limit(most, &path, spec) };
     let all = own + others;
-    let excess = all.checked_sub(u128::from(most.bytes())).filter(|excess| *excess > 0)?;
+    let Some(excess) = all.checked_sub(u128::from(most.bytes())).filter(|excess| *excess > 0) else {
+        return Vec::new();
+    };
     let show = |bytes: u128| Quantity::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX)).to_string();
     let why = format!(
         "allows {most} of memory in the namespace; this cluster would take {} and the others take {}, {} too much",
@@ -270,7 +276,24 @@ fn namespace_memory(policy: &Policy, path: Path, spec: &RedisClusterSpec, others
         show(others),
         show(excess)
     );
-    Some(Breach { rule: "namespaceMemory", path, distance: Some(excess), value: own.to_string(), why })
+    Vec::from([Breach { rule: "namespaceMemory", path, distance: Some(excess), value: own.to_string(), why }])
+}
+
+/// What it takes is not known, but what takes more is: more pods, or pods that are told to use more. Neither makes up for the other.
+fn without_limit(most: Quantity, path: &Path, spec: &RedisClusterSpec) -> Vec<Breach> {
+    let (pods, per_pod) = (pods(spec), u128::from(spec.max_memory_bytes().unwrap_or(u64::MAX)));
+    let why = format!("allows {most} of memory in the namespace, so every pod needs a limit; this has none");
+    let breach = |rule, distance| Breach {
+        rule,
+        path: path.clone(),
+        distance: Some(distance),
+        value: String::new(),
+        why: why.clone(),
+    };
+    Vec::from([
+        breach("namespaceMemory without a limit: pods", pods),
+        breach("namespaceMemory without a limit: each", per_pod),
+    ])
 }
 
 fn obligation(requirement: Requirement, path: &Path, spec: &RedisClusterSpec) -> Option<Breach> {
