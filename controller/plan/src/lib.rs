@@ -30,7 +30,7 @@ mod twins;
 pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Hold, Limits, Mode};
 pub use observed::{
     Address, Disk, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen,
-    Stands, Unused, Unwritten,
+    Stands, Unused, Unwritten, has_arrived,
 };
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};

@@ -472,6 +472,28 @@ pub struct Peer {
     pub epoch: u64,
 }
 
+/// Whether a slot has come to the shard of the node that it was on its way to: somebody there owns it.
+#[must_use]
+pub fn has_arrived(members: &BTreeMap<Pod, Member>, slot: u16, to: NodeId) -> bool {
+    let is_it = |member: &Member| member.node().map(|node| node.id).or(member.last_id) == Some(to);
+    let shards: BTreeSet<u16> = members.iter().filter(|(_, member)| is_it(member)).map(|(pod, _)| pod.shard).collect();
+    let nodes = members.iter().filter_map(|(pod, member)| Some((pod, member.node()?)));
+    // Who has been replaced may claim it still.
+    let owner = nodes.filter(|(_, node)| node.slots().contains(slot)).max_by_key(|(_, node)| node.epoch);
+    owner.is_some_and(|(pod, _)| shards.contains(&pod.shard))
+}
+
+impl Open {
+    /// Whom a slot with this mark of a node goes to.
+    #[must_use]
+    pub const fn receiver(self, marked: NodeId) -> NodeId {
+        match self {
+            Self::Importing(_) => marked,
+            Self::Migrating(to) => to,
+        }
+    }
+}
+
 impl Peer {
     /// It is told of as a primary that owns nothing.
     #[must_use]

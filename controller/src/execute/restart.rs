@@ -168,9 +168,18 @@ async fn led_by_one_who_stays(world: World<'_>, nodes: &Nodes, shard: u16, keep:
     Err(refused(format!("no member of shard {shard} that stays owns its slots")))
 }
 
+/// Who stays of a shard whose members leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    /// One who owns its slots.
+    Owner,
+    /// Nobody.
+    Nobody,
+}
+
 /// Nobody who leaves owns a slot, or holds keys that nobody else has; who was not seen as a node does not run. All of them are in the pods
 /// that were looked at.
-async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver]) -> Result<(), Error> {
+async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver], stays: Stays) -> Result<(), Error> {
     for leaver in leaving {
         let live = same_pod(world, leaver.pod).await?;
         let Some(id) = leaver.id else {
@@ -184,9 +193,11 @@ async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver]) -> Resul
             continue;
         }
         let mut redis = owns_nothing(world, nodes, who).await?;
-        // A replica's keys are its primary's, where that one is here; others would be lost.
+        // A replica's keys are its primary's, where that one is here, or those of the shard's owner; others would be lost.
         let follows = redis.table().await?.follows();
-        if follows.is_none_or(|primary| copy::seen_at(world, primary).is_err()) {
+        let is_kept = stays == Stays::Nobody && world.resolved.restart_keeps_data();
+        let is_copy = follows.is_some_and(|primary| !is_kept || copy::seen_at(world, primary).is_ok());
+        if !is_copy {
             let held = count_keys(&mut redis, &plan::SlotSet::all()).await?;
             let keys: u64 = held.values().sum();
             if keys > 0 {
@@ -223,7 +234,7 @@ pub(super) async fn retire_members(
     leaving: &[Leaver],
 ) -> Result<Done, Error> {
     led_by_one_who_stays(world, nodes, shard, keep).await?;
-    may_leave(world, nodes, leaving).await?;
+    may_leave(world, nodes, leaving, Stays::Owner).await?;
     let Some(set) = live_set(world, shard).await? else {
         return Err(refused(format!("shard {shard} has no StatefulSet")));
     };
@@ -245,7 +256,7 @@ pub(super) async fn retire_shard(
     shard: u16,
     leaving: &[Leaver],
 ) -> Result<Done, Error> {
-    may_leave(world, nodes, leaving).await?;
+    may_leave(world, nodes, leaving, Stays::Nobody).await?;
     let name = names::shard(&world.resolved.key.name, shard);
     let set = live_set(world, shard).await?;
     let size = set.as_ref().map(|set| set.spec.as_ref().and_then(|spec| spec.replicas));

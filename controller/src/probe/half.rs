@@ -33,6 +33,10 @@ impl Marks {
             self.nodes.clear();
         }
         self.nodes.retain(|id, _| !seen.contains(id));
+        for (id, open) in &mut self.nodes {
+            // It was gone on with meanwhile, through the heirs of both.
+            open.retain(|slot, mark| !plan::has_arrived(&observed.members, *slot, mark.receiver(*id)));
+        }
         let silent = self.nodes.clone();
         let open = super::nodes(observed).filter(|node| node.is_primary() && !node.open.is_empty());
         self.nodes.extend(open.map(|node| (node.id, node.open.clone())));
@@ -71,6 +75,15 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(memory.note(&probed.observed), [of_giver.clone(), of_receiver.clone()].into());
         }
+        // Their heirs have gone on with one of them.
+        let mut heirs = probed.observed.clone();
+        heirs.members.get_mut(&Pod::new(1, 0)).unwrap().last_id = Some(receiver);
+        let heir = heirs.members.get_mut(&Pod::new(1, 1)).unwrap();
+        if let Seen::Node(node) = &mut heir.seen {
+            node.role = plan::Role::Primary { slots: SlotSet::range(10, 10) };
+        }
+        let left = (giver, BTreeMap::from([(9, Open::Migrating(receiver))]));
+        assert_eq!(memory.note(&heirs), [left, of_receiver].into());
         // They are back, and the slot is handed over.
         assert_eq!(memory.note(&healthy(3, 2).observed), OfNodes::new());
         assert_eq!(memory.note(&probed.observed), OfNodes::new());

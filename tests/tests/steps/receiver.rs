@@ -141,6 +141,37 @@ async fn a_first_slot_goes_on_to_the_copy_of_a_receiver_that_came_back_blank() {
     }
 }
 
+/// Before, the heir said that what had moved does not exist, for as long as the receiver was away: nobody owns a slot in its shard, so nobody there
+/// took its place.
+#[tokio::test]
+async fn the_heir_of_a_giver_is_told_of_a_receiver_without_slots_that_is_away() {
+    let (mut half, desired) = with_receiver(152).await;
+    let desired = Desired { has_volumes: true, ..desired };
+    half.begin().await;
+    half.fleet.look_at_all().await;
+    half.fleet.servers.get_mut(&RECEIVER).unwrap().kill().await;
+    half.replace(half.from).await;
+    let begun = Instant::now();
+    while !half.heir_says().await.contains(&format!("ASK {}", half.slot)) {
+        let round = half.fleet.round(&desired).await;
+        assert!(begun.elapsed() < hung::change(), "{round:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for pod in half.ends() {
+        half.fleet.servers.get_mut(&pod).unwrap().run().await;
+    }
+    let begun = Instant::now();
+    while !owns(&half.fleet, RECEIVER, half.slot).await {
+        let round = half.fleet.round(&desired).await;
+        assert!(begun.elapsed() < hung::change(), "{round:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut client = half.fleet.client();
+    for key in &half.keys {
+        assert_eq!(client.get(key).await.unwrap().unwrap(), "v", "{key}");
+    }
+}
+
 /// The copy has heard of whoever is at the place of its primary.
 async fn knows(fleet: &Fleet, receiver: Who) {
     let (begun, address) = (Instant::now(), fleet.servers[&RECEIVER].address);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Data, Home, Process, Server, World};
 use crate::observed::{
-    Address, Disk, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen,
+    Address, Disk, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen, has_arrived,
 };
 use crate::sites::Site;
 use crate::slots::SlotSet;
@@ -132,6 +132,9 @@ impl World {
     fn silent_marks(&mut self, members: &BTreeMap<Pod, Member>) -> BTreeMap<NodeId, BTreeMap<u16, Open>> {
         let nodes = || members.values().filter_map(Member::node);
         self.marks.retain(|id, _| nodes().all(|node| node.id != *id));
+        for (id, open) in &mut self.marks {
+            open.retain(|slot, mark| !has_arrived(members, *slot, mark.receiver(*id)));
+        }
         let silent = self.marks.clone();
         let open = nodes().filter(|node| node.is_primary() && !node.open.is_empty());
         self.marks.extend(open.map(|node| (node.id, node.open.clone())));

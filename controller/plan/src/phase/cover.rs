@@ -217,7 +217,11 @@ fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_
         }
     }
     if let Some(wait) = comes_back(scene, lost, shard).filter(|_| !is_gone) {
-        return plan.waiting.push(wait);
+        plan.waiting.push(wait);
+        if accepted.is_none() {
+            return;
+        }
+        // Who accepts the loss has to be told what the order lacks.
     }
     plan.refused.push(if is_gone {
         let copies = [best.pod].into_iter().chain(unclear).collect();

@@ -60,6 +60,9 @@ pub(super) fn has_a_copy(scene: &Scene<'_>, shard: u16) -> bool {
 /// Where a member of the shard is expected back that may alone have what it was sent of a first slot: a replica of it holds something, or its ends have
 /// shown the move, and nobody shows it now, as the giver was replaced.
 pub(super) fn awaited(scene: &Scene<'_>, shard: u16) -> Option<Pod> {
+    if scene.desired.adopt_lost_slots {
+        return None;
+    }
     let copied = scene.live_of(shard).filter_map(|live| match live.node.role {
         Role::Replica { of, .. } => (live.node.keys > 0 || live.node.loading).then_some(of),
         Role::Primary { .. } => None,
