@@ -117,8 +117,9 @@ async fn campaign(keeps: Keeps, seed: u64, rounds: u64, tally: &mut Tally) -> Re
             run.fixture.kun.keep();
             let history = run.history.join("\n");
             let log = run.fixture.kun.log_tail();
+            let tables = settle::tables(&run.fixture).await.unwrap_or_else(|error| format!("{error:#}"));
             return Err(error.context(format!(
-                "MODE={} SEED={seed} ROUNDS={round}\n{history}\n--- end of kun.log ---\n{log}\n---",
+                "MODE={} SEED={seed} ROUNDS={round}\n{history}\n--- end of kun.log ---\n{log}\n--- members ---\n{tables}\n---",
                 keeps.word()
             )));
         }

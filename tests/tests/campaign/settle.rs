@@ -51,6 +51,23 @@ pub(super) async fn a_server_runs(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// What each member says of all of them, and of its copy: for whoever has to find out why a campaign failed.
+pub(super) async fn tables(fixture: &Fixture) -> Result<String> {
+    let operator = oracle::credentials(&fixture.kubectl, "default", "orders", names::USER_OPERATOR).await?;
+    let mut told = String::new();
+    for (pod, address) in fixture.addresses().await? {
+        let said = async {
+            let mut redis = oracle::open(address, &operator).await?;
+            let (nodes, info) = (redis.call(&["CLUSTER", "NODES"]).await?, redis.info(&["replication"]).await?);
+            let copy: Vec<String> = info.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            anyhow::Ok(format!("{}{}\n", nodes.text().unwrap_or_default(), copy.join(" ")))
+        };
+        let said = said.await.unwrap_or_else(|error| format!("{error:#}\n"));
+        told.push_str(&format!("{pod} says:\n{said}"));
+    }
+    Ok(told)
+}
+
 /// Nobody writes: each replica holds exactly what its primary holds. Where the machine stands still roles move between two questions; what really
 /// differs differs at each look.
 pub(super) async fn copies_are_equal(fixture: &Fixture) -> Result<()> {
