@@ -315,7 +315,7 @@ async fn a_member_that_says_too_much_is_unknown_and_told_of() {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut buffer = [0; 4096];
-            let says = [b"+OK\r\n".as_slice(), b"$40\r\n0123456789012345678901234567890123456789\r\n$4194305\r\n"];
+            let says = [b"+OK\r\n".as_slice(), b"$40\r\n0123456789012345678901234567890123456789\r\n$2097153\r\n"];
             for words in says {
                 if stream.read(&mut buffer).await.unwrap_or(0) == 0 || stream.write_all(words).await.is_err() {
                     break;
@@ -337,7 +337,7 @@ async fn a_member_that_says_too_much_is_unknown_and_told_of() {
     let seen = &probed.observed.members[&pod].seen;
     assert!(matches!(seen, Seen::Unknown { .. }), "{seen:?}");
     let why = &probed.unread[&pod];
-    assert!(why.contains("a bulk string of 4194305 exceeds the limit of 4194304"), "{why}");
+    assert!(why.contains("a bulk string of 2097153 exceeds the limit of 2097152"), "{why}");
 }
 
 /// Before, only the table of who takes them was asked, which had not heard of it: two took writes of the same slots.
