@@ -511,8 +511,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         let waits = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if ended::waits(report));
         let never = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if is_hopeless(report));
         let stuck = never || is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
-        let answers = matches!(answers.get(pod), Some(Answer::Agent(..))) && !matches!(seen, Seen::Held { .. });
-        let is_hope = serves || answers && !waits && !stuck;
+        let is_there = matches!(answers.get(pod), Some(Answer::Agent(..))) && !matches!(seen, Seen::Held { .. });
+        let is_hope = serves || is_there && !waits && !stuck;
         memory.note_signs(&mut probed.observed, *pod, (serves, is_hope), now);
         let member = Member { outdated, terminating, last_id, site: place.site.clone(), seen, waits, stuck };
         probed.observed.members.insert(*pod, member);

@@ -7,23 +7,26 @@ use plan::{NodeId, Observed, Open, Pod, Role, Seen, SlotSet, Who};
 use resp::Command;
 use types::engine::Engine;
 
-use super::nodes::{Node, count_keys};
+use super::nodes::{Node, Table, count_keys};
 use super::{Done, Error, Nodes, World, migrate, refused};
 use crate::probe::{Container, Place};
 use crate::redis;
 
 pub(super) async fn add(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<Done, Error> {
-    let mut redis = nodes.at(world.address(node)?, node.id).await?;
-    let table = redis.table().await?;
-    if !table.is_primary() {
-        return Err(refused(format!("{node} is not a primary")));
-    }
+    let (mut redis, table) = primary(world, nodes, node).await?;
     let missing = slots.difference(&table.mine());
     let taken = missing.difference(&table.unowned());
     if !taken.is_empty() {
         return Err(refused(format!("in the table of {node} these slots have an owner: {taken}")));
     }
     add_unowned(world, &mut redis, &missing).await
+}
+
+/// A primary, by its own word, and its table.
+async fn primary(world: World<'_>, nodes: &Nodes, node: Who) -> Result<(Node, Table), Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    let table = redis.table().await?;
+    if table.is_primary() { Ok((redis, table)) } else { Err(refused(format!("{node} is not a primary"))) }
 }
 
 async fn add_unowned(world: World<'_>, redis: &mut Node, slots: &SlotSet) -> Result<Done, Error> {
@@ -44,11 +47,7 @@ pub(super) async fn adopt(
     owner: Option<NodeId>,
     slots: &SlotSet,
 ) -> Result<Done, Error> {
-    let mut redis = nodes.at(world.address(node)?, node.id).await?;
-    let table = redis.table().await?;
-    if !table.is_primary() {
-        return Err(refused(format!("{node} is not a primary")));
-    }
+    let (mut redis, table) = primary(world, nodes, node).await?;
     let allowed: Vec<NodeId> = owner.into_iter().collect();
     let others = slots.intersection(&table.owned_by_others_than(&allowed));
     if !others.is_empty() {
@@ -129,11 +128,7 @@ pub(super) async fn mark_owner(
     to: NodeId,
     slots: &SlotSet,
 ) -> Result<Done, Error> {
-    let mut redis = nodes.at(world.address(owner)?, owner.id).await?;
-    let table = redis.table().await?;
-    if !table.is_primary() {
-        return Err(refused(format!("{owner} is not a primary")));
-    }
+    let (mut redis, table) = primary(world, nodes, owner).await?;
     let mark = |slot: u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "MIGRATING", &to.to_string()]);
     let marks: Vec<Command> = slots.intersection(&table.mine()).iter().map(mark).collect();
     world.leading()?;

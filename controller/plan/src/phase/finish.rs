@@ -11,7 +11,7 @@ use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene, Silent};
 use crate::slots::SlotSet;
-use crate::step::Step;
+use crate::step::{Step, Who};
 
 /// What is to be done about open slots.
 #[derive(Default)]
@@ -55,8 +55,8 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
     }
     remember(scene, &mut found);
-    let told = mark_owners(scene, plan);
-    let marks = told || !found.half_moved.is_empty() || !found.clear.is_empty();
+    let is_told = mark_owners(scene, plan);
+    let marks = is_told || !found.half_moved.is_empty() || !found.clear.is_empty();
     let work = marks || !found.keepers.is_empty() || !found.kept.is_empty();
     // They are marked, and no more is done until that one answers or has ended.
     held |= found.moves.keys().any(|(from, _)| safety::former_owner(scene, *from).is_some());
@@ -97,8 +97,8 @@ pub(crate) fn among_the_living(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
     }
     remember(scene, &mut found);
-    let told = mark_owners(scene, plan);
-    let work = told || !found.half_moved.is_empty();
+    let is_told = mark_owners(scene, plan);
+    let work = is_told || !found.half_moved.is_empty();
     balance::mark(scene, plan, &found.half_moved);
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
     if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
@@ -169,23 +169,19 @@ fn remember(scene: &Scene<'_>, found: &mut Findings) {
 /// Where the giver alone was replaced, and the receiver, who owned nothing yet, is silent and may come back with what it has: its heir is told where that
 /// is, as it would be if KUN had promoted it. Whether somebody is.
 fn mark_owners(scene: &Scene<'_>, plan: &mut Plan) -> bool {
-    let mut marks: BTreeMap<(Pod, NodeId), SlotSet> = BTreeMap::new();
+    let mut marks: BTreeMap<(Who, NodeId), SlotSet> = BTreeMap::new();
     for moved in scene.silent_moves() {
         if let Some(owner) = unmarked_owner(scene, moved) {
             marks.entry((owner, moved.to)).or_default().insert(moved.slot);
         }
     }
-    let owners = |pod: Pod| scene.live.iter().find(move |live| live.pod == pod);
-    let steps = marks
-        .into_iter()
-        .filter_map(|((pod, to), slots)| Some(Step::MarkOwner { owner: owners(pod)?.who(), to, slots }));
-    let before = plan.steps.len();
-    plan.steps.extend(steps);
-    plan.steps.len() > before
+    let is_any = !marks.is_empty();
+    plan.steps.extend(marks.into_iter().map(|((owner, to), slots)| Step::MarkOwner { owner, to, slots }));
+    is_any
 }
 
 /// The heir of a giver that says of what has moved that it does not exist.
-fn unmarked_owner(scene: &Scene<'_>, moved: Silent) -> Option<Pod> {
+fn unmarked_owner(scene: &Scene<'_>, moved: Silent) -> Option<Who> {
     let owner = scene.live.iter().find(|live| scene.owned_by(live.pod).contains(moved.slot))?;
     let is_heir =
         owner.node.id != moved.from && scene.is_of_shard(moved.from, owner.pod.shard) && scene.is_lead(owner.pod);
@@ -194,7 +190,7 @@ fn unmarked_owner(scene: &Scene<'_>, moved: Silent) -> Option<Pod> {
     let comes_back = safety::may_bring_data(scene, moved.to).is_some_and(|pod| pod.shard != owner.pod.shard);
     let is_free =
         scene.live.iter().all(|live| !live.node.open.contains_key(&moved.slot) && !keeps_keys(live, moved.slot));
-    (is_heir && knows && is_silent && comes_back && is_free).then_some(owner.pod)
+    (is_heir && knows && is_silent && comes_back && is_free).then_some(owner.who())
 }
 
 /// Who have taken the places of the two ends of a move, if nothing else is known of the slot.
@@ -257,13 +253,10 @@ fn await_receiver(scene: &Scene<'_>, plan: &mut Plan, to: NodeId, pod: Pod) {
     let is_copy =
         |live: &Live<'_>| matches!(live.node.role, Role::Replica { of, .. } if of == to) && live.node.keys > 0;
     let copy = scene.live_of(pod.shard).find(is_copy).filter(|_| scene.by_id(to).is_none());
-    let wait = match copy {
+    plan.waiting.push(match copy {
         Some(copy) => Waiting::Receiver { pod, copy: copy.pod },
         None => Waiting::Primary { shard: pod.shard, slots: 1 },
-    };
-    if !plan.waiting.contains(&wait) {
-        plan.waiting.push(wait);
-    }
+    });
 }
 
 /// The owner's mark means nothing any more. Where a member of another shard that leads nothing keeps keys of the slot, it stays all the same:
