@@ -296,8 +296,8 @@ async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error
         Step::AddSlots { node, slots } => slots::add(world, nodes, *node, slots).await,
         Step::Meet { node, peer, address } => member::meet(world, nodes, *node, *peer, address).await,
         Step::Replicate { node, primary } => member::replicate(world, nodes, *node, *primary).await,
-        Step::Failover { replica, primary, how, over } => {
-            member::failover(world, nodes, *replica, *primary, (*how, *over)).await
+        Step::Failover { replica, primary, how, over, unheard } => {
+            member::failover(world, nodes, *replica, *primary, (*how, *over, unheard)).await
         }
         Step::Adopt { node, owner, slots } => slots::adopt(world, nodes, *node, *owner, slots).await,
         Step::Move { from, to, slots } => slots::move_slots(world, *from, *to, slots).await,
@@ -329,7 +329,13 @@ mod tests {
     #[test]
     fn a_step_that_failed_ends_what_depends_on_it_and_nothing_else() {
         let release = |shard| Step::Release { pod: Pod::new(shard, 0), how: ReleaseHow::AsIs };
-        let promote = Step::Failover { replica: who(1, 1), primary: id(1, 0), how: FailoverHow::Force, over: None };
+        let promote = Step::Failover {
+            replica: who(1, 1),
+            primary: id(1, 0),
+            how: FailoverHow::Force,
+            over: None,
+            unheard: SlotSet::EMPTY,
+        };
         let joins = Step::Replicate { node: who(2, 1), primary: who(2, 0) };
         let follows_held = Step::Replicate { node: who(0, 1), primary: who(0, 0) };
         let restart = Step::Restart { pod: Pod::new(0, 0), expect: RestartAs::NotRunning };

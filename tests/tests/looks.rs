@@ -36,7 +36,7 @@ fn plan(step: Step) -> Plan {
 
 fn hand_over(probed: &Probed, how: FailoverHow) -> Plan {
     let replica = Who { pod: REPLICA, id: id(probed, REPLICA) };
-    plan(Step::Failover { replica, primary: id(probed, PRIMARY), how, over: None })
+    plan(Step::Failover { replica, primary: id(probed, PRIMARY), how, over: None, unheard: SlotSet::EMPTY })
 }
 
 fn restart_replica(probed: &Probed) -> Plan {
@@ -135,7 +135,7 @@ async fn a_replica_that_is_sent_everything_leads_where_it_was_seen_so() {
     let primary = id(&before, PRIMARY);
     let promote = |probed: &Probed| {
         let replica = Who { pod: REPLICA, id: id(probed, REPLICA) };
-        plan(Step::Failover { replica, primary, how: FailoverHow::Takeover, over: None })
+        plan(Step::Failover { replica, primary, how: FailoverHow::Takeover, over: None, unheard: SlotSet::EMPTY })
     };
     let why = "0-1 is not in sync with its primary";
     assert_eq!(refusal(&mut fleet, &promote(&before), &before).await, why);
@@ -201,7 +201,8 @@ async fn nobody_is_promoted_once_the_next_pod_of_the_primary_is_there() {
     (place.container, place.uid) = (Container::None, None);
     let replica = Who { pod: REPLICA, id: id(&probed, REPLICA) };
     let primary = id(&before, PRIMARY);
-    let plan = plan(Step::Failover { replica, primary, how: FailoverHow::Takeover, over: None });
+    let plan =
+        plan(Step::Failover { replica, primary, how: FailoverHow::Takeover, over: None, unheard: SlotSet::EMPTY });
     let refused = fleet.carry_out_at(&places, &plan, &probed).await.map(drop);
     assert_eq!(refused, Err("the pod orders-0-0 is another than the one that was looked at".to_owned()));
     fleet.pods.end("orders-0-0");

@@ -288,7 +288,13 @@ impl HalfMoved {
             plan::Seen::Node(node) => node.id,
             other => panic!("{pod} is {other:?}"),
         });
-        let step = plan::Step::Failover { replica: plan::Who { pod: replica, id }, primary, how, over: None };
+        let step = plan::Step::Failover {
+            replica: plan::Who { pod: replica, id },
+            primary,
+            how,
+            over: None,
+            unheard: SlotSet::EMPTY,
+        };
         plan::Plan { steps: vec![step], ..plan::Plan::default() }
     }
 

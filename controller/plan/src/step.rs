@@ -95,6 +95,9 @@ pub enum Step {
         how: FailoverHow,
         /// Who serves its slots by its own word, and is passed over all the same: a person has ordered it.
         over: Option<NodeId>,
+        /// Slots of the primary of which the replica has not heard: its table gives them to nobody, and nobody is going to tell it (gossip sections
+        /// name no slots). TAKEOVER is sent together with `ADDSLOTSRANGE` of them.
+        unheard: SlotSet,
     },
     /// Takes slots nobody alive claims: `SETSLOT IMPORTING <owner>` if an owner is known, then `SETSLOT NODE <self>`, which raises the
     /// node's epoch; `ADDSLOTS` where its table knows no owner. Precondition: the node is a primary; in its table each slot is owned by
@@ -234,13 +237,13 @@ impl fmt::Display for Step {
             Self::AddSlots { node, slots } => write!(f, "assign {} slots to {node}: {slots}", slots.len()),
             Self::Meet { node, peer, address } => write!(f, "introduce {peer} at {address} to {node}"),
             Self::Replicate { node, primary } => write!(f, "make {node} a replica of {primary}"),
-            Self::Failover { replica, primary, how: FailoverHow::Coordinated, over: _ } => {
+            Self::Failover { replica, primary, how: FailoverHow::Coordinated, over: _, unheard: _ } => {
                 write!(f, "hand the primary role over from {} to {replica}", primary.short())
             }
-            Self::Failover { replica, primary, how: FailoverHow::Force, over: _ } => {
+            Self::Failover { replica, primary, how: FailoverHow::Force, over: _, unheard: _ } => {
                 write!(f, "promote {replica} in place of the dead primary {}", primary.short())
             }
-            Self::Failover { replica, primary, how: FailoverHow::Takeover, over: _ } => write!(
+            Self::Failover { replica, primary, how: FailoverHow::Takeover, over: _, unheard: _ } => write!(
                 f,
                 "promote {replica} in place of the dead primary {} without votes, as nobody could be elected there",
                 primary.short()
@@ -296,7 +299,7 @@ impl Step {
             }
             Self::Meet { node, peer, address: _ } => Vec::from([node.pod, peer.pod]),
             Self::Replicate { node, primary } => Vec::from([node.pod, primary.pod]),
-            Self::Failover { replica, primary: _, how: _, over: _ } => Vec::from([replica.pod]),
+            Self::Failover { replica, primary: _, how: _, over: _, unheard: _ } => Vec::from([replica.pod]),
             Self::Move { from, to, slots: _ } | Self::Mark { from, to, slots: _ } => Vec::from([from.pod, to.pod]),
             Self::Forget { id: _, by } => by.iter().map(|who| who.pod).collect(),
             Self::Release { pod, how: _ } | Self::Restart { pod, expect: _ } => Vec::from([*pod]),

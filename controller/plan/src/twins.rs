@@ -182,7 +182,7 @@ impl Twins {
                 at(&node.pod) || claimed(slots) || owner.as_ref().is_some_and(is_twin)
             }
             Step::Replicate { node, primary } => at(&node.pod) || at(&primary.pod),
-            Step::Failover { replica, primary, how: _, over: _ } => at(&replica.pod) || is_twin(primary),
+            Step::Failover { replica, primary, how: _, over: _, unheard: _ } => at(&replica.pod) || is_twin(primary),
             Step::Move { from, to, slots } | Step::Mark { from, to, slots } => {
                 at(&from.pod) || at(&to.pod) || claimed(slots)
             }

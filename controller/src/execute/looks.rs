@@ -74,8 +74,20 @@ mod tests {
     fn steps_that_end_pods_or_move_roles_are_final_and_settings_are_not() {
         let (node, pod, slots) = (who(), Pod::new(0, 0), SlotSet::range(0, 1));
         let final_ones = [
-            Step::Failover { replica: node, primary: node.id, how: FailoverHow::Coordinated, over: None },
-            Step::Failover { replica: node, primary: node.id, how: FailoverHow::Force, over: None },
+            Step::Failover {
+                replica: node,
+                primary: node.id,
+                how: FailoverHow::Coordinated,
+                over: None,
+                unheard: SlotSet::EMPTY,
+            },
+            Step::Failover {
+                replica: node,
+                primary: node.id,
+                how: FailoverHow::Force,
+                over: None,
+                unheard: SlotSet::EMPTY,
+            },
             Step::Adopt { node, owner: None, slots: slots.clone() },
             Step::Replicate { node, primary: node },
             Step::Forget { id: node.id, by: vec![] },

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, SlotSet, Who};
-use resp::{Info, Role};
+use resp::{Command, Info, Role};
 
 use super::nodes::{Node, Table, slots_of};
-use super::{Done, Error, Nodes, World, copy, refused, restart};
+use super::{Done, Error, Nodes, World, copy, refused, restart, slots};
 use crate::probe::{Container, Probed, former_stream, is_misled, offset, peer};
 use crate::redis;
 
@@ -165,7 +165,7 @@ pub(super) async fn failover(
     nodes: &Nodes,
     replica: Who,
     primary: NodeId,
-    (how, over): (FailoverHow, Option<NodeId>),
+    (how, over, unheard): (FailoverHow, Option<NodeId>, &SlotSet),
 ) -> Result<Done, Error> {
     let mut redis = nodes.at(world.address(replica)?, replica.id).await?;
     let table = redis.table().await?;
@@ -194,22 +194,15 @@ pub(super) async fn failover(
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
             has_no_pod_yet(world, replica, primary).await?;
-            let claimed = table.of(primary).map(slots_of).unwrap_or_default();
+            let claimed = table.of(primary).map(slots_of).unwrap_or_default().union(unheard);
             is_led_by_nobody(world, nodes, (replica, primary), (how, over), (&info, &claimed)).await?;
-            // All that took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows.
-            if redis.table().await?.follows() != Some(primary) {
-                return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
-            }
+            slots::nobody_else_has(world, nodes, replica, unheard).await?;
+            would_take_over(&redis.table().await?, (replica, primary), unheard)?;
         }
     }
     world.finally()?;
     let late = |error: &dyn std::error::Error| Error::Late(format!("{replica} was asked to take over: {error}"));
-    let order: &[&str] = match how {
-        FailoverHow::Coordinated => &["CLUSTER", "FAILOVER"],
-        FailoverHow::Force => &["CLUSTER", "FAILOVER", "FORCE"],
-        FailoverHow::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
-    };
-    if let Err(error) = redis.send(order).await {
+    if let Err(error) = order(&mut redis, how, unheard).await {
         let is_sure = matches!(&error, Error::Node(redis::Error::Redis(node)) if node.surely_not_executed());
         return Err(if is_sure { error } else { late(&error) });
     }
@@ -239,6 +232,35 @@ pub(super) async fn failover(
         }
         tokio::time::sleep(FAILOVER_LOOK).await;
     }
+}
+
+/// Asking others took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows. Pure.
+fn would_take_over(table: &Table, (replica, primary): (Who, NodeId), unheard: &SlotSet) -> Result<(), Error> {
+    if table.follows() != Some(primary) {
+        return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
+    }
+    let named = unheard.difference(&table.unowned());
+    if named.is_empty() {
+        return Ok(());
+    }
+    Err(refused(format!("in the table of {replica} these slots have an owner by now: {named}")))
+}
+
+/// With TAKEOVER comes what the replica has not heard of: sent together the two are carried out one right after the other, and no failure of ours leaves
+/// a primary without its slots.
+async fn order(redis: &mut Node, how: FailoverHow, unheard: &SlotSet) -> Result<(), Error> {
+    let order: &[&str] = match how {
+        FailoverHow::Coordinated => &["CLUSTER", "FAILOVER"],
+        FailoverHow::Force => &["CLUSTER", "FAILOVER", "FORCE"],
+        FailoverHow::Takeover if !unheard.is_empty() => {
+            let takeover = Command::new("CLUSTER").args(["FAILOVER", "TAKEOVER"]);
+            redis::all(redis.connection()?, &[takeover, slots::add_slots(unheard)]).await?;
+            return Ok(());
+        }
+        FailoverHow::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
+    };
+    redis.send(order).await?;
+    Ok(())
 }
 
 /// Until what it is sent has arrived, a replica has what it had before, and that is meant by who saw it so. A server that loads has thrown it away; and a

@@ -33,11 +33,15 @@ async fn add_unowned(world: World<'_>, redis: &mut Node, slots: &SlotSet) -> Res
     if slots.is_empty() {
         return Ok(Done::default());
     }
-    let bounds = slots.ranges().flat_map(|(first, last)| [first.to_string(), last.to_string()]);
-    let command = Command::new("CLUSTER").arg("ADDSLOTSRANGE").args(bounds);
     world.leading()?;
-    redis::all(redis.connection()?, &[command]).await?;
+    redis::all(redis.connection()?, &[add_slots(slots)]).await?;
     Ok(Done::default())
+}
+
+/// Refused where the node's own table names an owner of any of them.
+pub(super) fn add_slots(slots: &SlotSet) -> Command {
+    let bounds = slots.ranges().flat_map(|(first, last)| [first.to_string(), last.to_string()]);
+    Command::new("CLUSTER").arg("ADDSLOTSRANGE").args(bounds)
 }
 
 pub(super) async fn adopt(
@@ -75,7 +79,10 @@ pub(super) async fn adopt(
 
 /// Somebody may have been given them since the look, by another controller for example, and may take writes while this node has not heard of it. So
 /// everybody who was seen is asked, at the same time.
-async fn nobody_else_has(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<(), Error> {
+pub(super) async fn nobody_else_has(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<(), Error> {
+    if slots.is_empty() {
+        return Ok(());
+    }
     let members = world.probed.observed.members.iter();
     let others = members.filter_map(|(pod, member)| Some(Who { pod: *pod, id: member.node()?.id }));
     let asked = others.filter(|other| other.id != node.id).map(|other| async move {

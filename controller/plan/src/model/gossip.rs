@@ -258,12 +258,16 @@ impl World {
 
     /// A majority of the primaries that own slots hears this replica and votes for it. Nobody votes for a claim to slots of which it
     /// knows a newer owner; nor for whom it does not itself know as a replica; nor, unless an operator asked for the election, against a
-    /// primary that it does not itself hold to be dead (`clusterSendFailoverAuthIfNeeded`).
+    /// primary that it does not itself hold to be dead (`clusterSendFailoverAuthIfNeeded`). A replica that has not heard of any slot of its primary
+    /// does not even ask (`clusterHandleSlaveFailover`).
     pub(crate) fn has_votes(&self, replica: Pod, call: Call) -> bool {
         let Some(server) = self.up(replica) else { return false };
         let Some((primary, old)) = server.follows().and_then(|id| server.table.get(&id).map(|peer| (id, peer))) else {
             return false;
         };
+        if old.slots().is_empty() {
+            return false;
+        }
         let owners: BTreeSet<NodeId> =
             server.table.iter().filter(|(_, peer)| !peer.slots().is_empty()).map(|(id, _)| *id).collect();
         let votes = owners.iter().filter(|id| {
@@ -295,19 +299,19 @@ impl World {
             .unwrap_or(0);
         let Some(server) = self.up_mut(replica) else { return };
         server.current_epoch = server.current_epoch.max(known);
-        self.take_over(replica);
+        self.take_over(replica, &SlotSet::EMPTY);
     }
 
-    /// The replica takes its primary's slots with an epoch above all that it has heard of, without asking
+    /// The replica takes its primary's slots, and these, with an epoch above all that it has heard of, without asking
     /// (`clusterBumpConfigEpochWithoutConsensus`).
-    pub(crate) fn take_over(&mut self, replica: Pod) {
+    pub(crate) fn take_over(&mut self, replica: Pod, unheard: &SlotSet) {
         let now = self.now;
         let Some(server) = self.up_mut(replica) else { return };
         let Some(primary) = server.follows() else { return };
         let slots = server.table.get(&primary).map(|peer| peer.slots().clone()).unwrap_or_default();
         server.role = Role::Primary { slots: SlotSet::EMPTY };
         server.bump();
-        server.claim(&slots);
+        server.claim(&slots.union(unheard));
         server.went_on_with = Some(core::mem::replace(&mut server.stream, Stream { by: server.id, since: now }));
         server.holds_writes = false;
         self.won.insert(replica.shard, self.now);

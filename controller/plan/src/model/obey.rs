@@ -78,8 +78,8 @@ impl World {
                 self.introduced(node.pod, peer.pod);
             }
             Step::Replicate { node, primary } => self.make_replica(*node, *primary)?,
-            Step::Failover { replica, primary, how, over } => {
-                self.fail_over(*replica, *primary, (*how, *over), luck)?;
+            Step::Failover { replica, primary, how, over, unheard } => {
+                self.fail_over(*replica, *primary, (*how, *over, unheard), luck)?;
             }
             Step::Adopt { node, owner, slots } => self.adopt(*node, *owner, slots)?,
             Step::Move { from, to, slots } => {
@@ -165,7 +165,7 @@ impl World {
         &mut self,
         replica: Who,
         primary: NodeId,
-        (how, over): (FailoverHow, Option<NodeId>),
+        (how, over, unheard): (FailoverHow, Option<NodeId>, &SlotSet),
         luck: &mut Luck,
     ) -> Check {
         let server = self.at(replica)?;
@@ -182,12 +182,13 @@ impl World {
         let led = shard
             .any(|(pod, _)| self.up(*pod).is_some_and(|other| Some(other.id) != over && !other.slots().is_empty()));
         require(how != FailoverHow::Takeover || !led, "another member of the shard owns slots")?;
+        self.may_claim_unheard(replica, how, unheard)?;
         let left = how == FailoverHow::Force && self.left_behind().contains_key(&replica.pod);
         require(!left, "another member of the shard has left it behind")?;
         self.asked.insert(replica.pod.shard, self.now);
         self.won.insert(replica.pod.shard, self.now);
         if how == FailoverHow::Takeover {
-            self.take_over(replica.pod);
+            self.take_over(replica.pod, unheard);
             return Ok(());
         }
         if luck.fails(4) || !self.has_votes(replica.pod, Call::Operator) {
@@ -203,6 +204,17 @@ impl World {
         }
         self.promote(replica.pod);
         Ok(())
+    }
+
+    /// `ADDSLOTSRANGE` is refused where the node's own table names an owner; everybody who was seen is asked besides.
+    fn may_claim_unheard(&mut self, replica: Who, how: FailoverHow, unheard: &SlotSet) -> Check {
+        require(how == FailoverHow::Takeover || unheard.is_empty(), "votes are asked for what its table says")?;
+        let has_none =
+            |(pod, other): (Pod, &Server)| pod == replica.pod || other.slots().intersection(unheard).is_empty();
+        let is_free = self.answering().all(has_none);
+        require(is_free, "somebody else owns a slot by now")?;
+        let named = self.at(replica)?.table.values().any(|peer| !peer.slots().intersection(unheard).is_empty());
+        require(!named, "somebody else owns a slot")
     }
 
     fn adopt(&mut self, node: Who, owner: Option<NodeId>, slots: &SlotSet) -> Check {

@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Gap, Member, NodeId, Open, Pod, Role, Seen, Stands};
-use crate::phase::{Flow, agree, create, finish, operate, replicate};
+use crate::phase::{Flow, agree, create, finish, operate, receiver, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
 use crate::scene::{Live, Lost, Scene, follows};
@@ -28,7 +28,9 @@ pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     }
     if flow == Flow::On && !scene.unowned.is_empty() {
         flow = Flow::Stop;
-        assign(scene, plan);
+        if !has_left_copies(scene, plan) {
+            assign(scene, plan);
+        }
     }
     // Who is replaced now changes what the next look shows, and that comes at once. What was refused may be so again.
     let refused = &scene.observed.failovers_refused;
@@ -379,11 +381,11 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
             }
         },
     };
-    match may_begin(scene, plan, lost, how, best) {
+    match may_begin(scene, plan, lost, (how, over), best) {
         Err(wait) => plan.waiting.push(wait),
         // The next look is a moment away.
-        Ok(()) if is_electing(plan) || scene.kept_out.contains(&best.pod.shard) => {}
-        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how, over }),
+        Ok(_) if is_electing(plan) || scene.kept_out.contains(&best.pod.shard) => {}
+        Ok(unheard) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how, over, unheard }),
     }
 }
 
@@ -391,9 +393,10 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
 /// `needs_no_votes`); or it has to hear first of the last slots that its primary was given.
 fn may_yet_be_elected(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> bool {
     let mut others = scene.live.iter().filter(|live| follows(live, lost.id) && stands(live) == Stands::ByItself);
-    let has_heard = best.node.peers.get(&lost.id).is_some_and(|line| *line.slots() == lost.slots);
+    let line = best.node.peers.get(&lost.id);
+    let hears_more = line.is_some_and(|line| !line.slots().is_empty() && *line.slots() != lost.slots);
     let is_refused = |live: &Live<'_>| safety::is_refused_whoever_votes(scene, lost, live);
-    !has_heard || !is_refused(best) || others.any(|live| !is_refused(live))
+    hears_more || !is_refused(best) || others.any(|live| !is_refused(live))
 }
 
 /// Somebody is asked for votes by this plan. Each voter gives one in an epoch: of two who ask at the same time one gets too few, or both do.
@@ -402,17 +405,37 @@ fn is_electing(plan: &Plan) -> bool {
 }
 
 /// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known, and once those are that come
-/// with who is about to start.
-fn may_begin(scene: &Scene<'_>, plan: &Plan, lost: &Lost, how: FailoverHow, best: &Live<'_>) -> Result<(), Waiting> {
+/// with who is about to start; and not beside somebody of the shard who still claims the same, which ends as soon as that one hears of a later owner.
+/// Gives the slots that the copy claims without having heard of them.
+fn may_begin(
+    scene: &Scene<'_>,
+    plan: &Plan,
+    lost: &Lost,
+    (how, over): (FailoverHow, Option<NodeId>),
+    best: &Live<'_>,
+) -> Result<SlotSet, Waiting> {
     match how {
-        FailoverHow::Coordinated | FailoverHow::Force => safety::may_elect(scene, best.pod.shard),
+        FailoverHow::Coordinated | FailoverHow::Force => {
+            safety::may_elect(scene, best.pod.shard).map(|()| SlotSet::EMPTY)
+        }
         FailoverHow::Takeover => {
             safety::may_ask(scene, best.pod.shard)?;
             comes_with_a_claim(scene, plan, lost).map_or(Ok(()), |pod| Err(Waiting::Start { pod }))?;
+            let others = scene.live_of(best.pod.shard).filter(|live| Some(live.node.id) != over);
+            let both = others.map(|live| (live.pod, claimed(&live, lost).len())).find(|(_, slots)| *slots > 0);
+            both.map_or(Ok(()), |(other, slots)| Err(Waiting::Conflict { one: best.pod, other, slots }))?;
             let agreed = safety::ready_for_claim(scene, best, &lost.slots, scene.highest_epoch());
-            agreed.map_err(|right| agree::awaited(scene, right))
+            agreed.map_err(|right| agree::awaited(scene, right))?;
+            unheard(best, lost).ok_or_else(|| agree::awaited(scene, scene.live.len().saturating_sub(1)))
         }
     }
+}
+
+/// Slots of the lost primary that this copy's table gives to nobody; `None`: it gives all of them to others, of whom it has to hear first.
+fn unheard(copy: &Live<'_>, lost: &Lost) -> Option<SlotSet> {
+    let unheard = copy.node.peers.values().fold(lost.slots.clone(), |left, line| left.difference(line.slots()));
+    let claims_some = copy.node.peers.get(&lost.id).is_some_and(|line| !line.slots().is_empty());
+    (claims_some || !unheard.is_empty()).then_some(unheard)
 }
 
 /// Another owner that is about to start without its keys, where nothing is kept. Its table may claim slots that it was given of this lost one just before
@@ -559,6 +582,15 @@ fn adoptions(scene: &Scene<'_>, heir: &Live<'_>, lost: &Lost, slots: SlotSet) ->
 
 fn adopter(step: &Step) -> Option<Pod> {
     if let Step::Adopt { node, .. } = step { Some(node.pod) } else { None }
+}
+
+/// A replica that never heard of a slot of its primary, and nobody else either who answers, has what these slots hold, and would copy whoever gets them:
+/// it leads its shard first, or a person decides.
+fn has_left_copies(scene: &Scene<'_>, plan: &mut Plan) -> bool {
+    let told = |plan: &Plan| (plan.steps.len(), plan.waiting.len(), plan.refused.len());
+    let before = told(plan);
+    receiver::replace(scene, plan);
+    told(plan) != before
 }
 
 /// Nobody claims these slots. Whoever is named by others or holds keys of them comes first; the rest goes where a new cluster has it.

@@ -101,7 +101,7 @@ fn released(observed: &Observed, step: &Step) -> Option<NodeId> {
 
 /// The dead primary in whose place somebody is promoted.
 fn replaced(step: &Step) -> Option<NodeId> {
-    if let Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, primary, replica: _, over: _ } = step {
+    if let Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, primary, .. } = step {
         Some(*primary)
     } else {
         None

@@ -8,6 +8,7 @@ use crate::phase::{Flow, agree};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
+use crate::slots::SlotSet;
 use crate::step::Step;
 
 /// What is known of the request before anything is looked at.
@@ -86,6 +87,7 @@ pub(crate) fn hand_over(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, amo
             primary: lead.node.id,
             how: FailoverHow::Coordinated,
             over: None,
+            unheard: SlotSet::EMPTY,
         }),
         None => await_candidate(scene, plan, lead, among),
     }

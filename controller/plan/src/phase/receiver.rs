@@ -119,7 +119,13 @@ fn decide(scene: &Scene<'_>, plan: &mut Plan, gone: NodeId, copies: &[Live<'_>])
     if let Some(best) = best(scene, gone, copies, adopts && slots > 0) {
         match may_take_over(scene, gone, &best, slots) {
             Err(wait) => plan.waiting.push(wait),
-            Ok(how) => plan.steps.push(Step::Failover { replica: best.who(), primary: gone, how, over: None }),
+            Ok(how) => plan.steps.push(Step::Failover {
+                replica: best.who(),
+                primary: gone,
+                how,
+                over: None,
+                unheard: SlotSet::EMPTY,
+            }),
         }
         return Outcome::GoesOn;
     }

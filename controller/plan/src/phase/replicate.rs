@@ -6,6 +6,7 @@ use crate::phase::{Flow, receiver};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
+use crate::slots::SlotSet;
 use crate::step::Step;
 
 pub(crate) fn replicate(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
@@ -40,7 +41,13 @@ fn first_lead(scene: &Scene<'_>, shard: u16) -> Option<Step> {
     let first = scene.live_of(shard).find(|live| !scene.is_terminating(live.pod))?;
     let primary = is_bare(&first)?;
     let is_free = scene.live_of(shard).all(|live| is_bare(&live).is_some()) && safety::may_ask(scene, shard).is_ok();
-    is_free.then_some(Step::Failover { replica: first.who(), primary, how: FailoverHow::Takeover, over: None })
+    is_free.then_some(Step::Failover {
+        replica: first.who(),
+        primary,
+        how: FailoverHow::Takeover,
+        over: None,
+        unheard: SlotSet::EMPTY,
+    })
 }
 
 /// While a primary is lost: members of shards that have their owner follow it, unless what they hold may be somebody's who does not answer. A

@@ -36,13 +36,16 @@ pub(crate) fn roll(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 }
 
 /// What a person has to decide, moves that are paused, those that wait for room, which may come with a restart, and replicas that have
-/// to be restarted themselves do not stand in the way; whatever else is waited for does.
+/// to be restarted themselves do not stand in the way; whatever else is waited for does, and so does a member that this very plan starts: it
+/// is away until it is in sync again, and shows what a server that starts now comes to.
 fn is_calm(scene: &Scene<'_>, plan: &Plan) -> bool {
-    plan.waiting.iter().all(|reason| match reason {
-        Waiting::Room { half_moved, .. } => !half_moved,
-        Waiting::Sync { pod, .. } => safety::is_left_behind(scene, *pod),
-        reason => matches!(reason, Waiting::Hold { .. } | Waiting::Approval { .. }),
-    })
+    let starts = plan.steps.iter().any(|step| matches!(step, Step::Release { .. }));
+    !starts
+        && plan.waiting.iter().all(|reason| match reason {
+            Waiting::Room { half_moved, .. } => !half_moved,
+            Waiting::Sync { pod, .. } => safety::is_left_behind(scene, *pod),
+            reason => matches!(reason, Waiting::Hold { .. } | Waiting::Approval { .. }),
+        })
 }
 
 /// What a restart may come to: nobody starts without the Secret. Or a member shows what it may do to the next one: its engine refuses the parameters, or it has been restarted and does not use

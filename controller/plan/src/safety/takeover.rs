@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{home_of, may_be, may_be_alive, may_bring_data};
+use super::{home_of, is_held_dead, may_be, may_be_alive, may_bring_data};
 use crate::observed::{Health, Member, NodeId, PeerRole, Pod, Role, Seen};
 use crate::plan::{Refused, Waiting, count};
 use crate::scene::{Live, Lost, Scene};
@@ -42,14 +42,21 @@ pub(crate) fn votes(scene: &Scene<'_>, lost: &Lost) -> Votes {
 /// copy's own (`clusterSendFailoverAuthIfNeeded`): it may be that of another node at its address (`getNodeFromLinkAndMsg`), and gossip never mends that.
 pub(crate) fn is_electable_by_most(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
     let votes = votes_for(scene, lost, copy);
-    votes == scene.owned.len() || votes > scene.owners() / 2
+    has_heard_of_slots(copy, lost) && (votes == scene.owned.len() || votes > scene.owners() / 2)
 }
 
-/// Those who are known to refuse are too many: whoever votes besides, seen or not, it is not elected.
+/// A replica asks for no votes where its own table gives its primary no slot (`clusterHandleSlaveFailover`), be it told to or not. It has not heard of
+/// them where that one ended a moment after the two had met, and nobody else tells it: gossip sections name no slots, and UPDATE messages go to who
+/// claims some.
+fn has_heard_of_slots(copy: &Live<'_>, lost: &Lost) -> bool {
+    copy.node.peers.get(&lost.id).is_some_and(|line| !line.slots().is_empty())
+}
+
+/// Those who are known to refuse are too many: whoever votes besides, seen or not, it is not elected. Nor is who never asks.
 pub(crate) fn is_refused_whoever_votes(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
     let refuse = scene.voters().count().saturating_sub(votes_for(scene, lost, copy));
     // The lost one is among the owners, and does not vote.
-    scene.owners().saturating_sub(refuse.saturating_add(1)) <= scene.owners() / 2
+    !has_heard_of_slots(copy, lost) || scene.owners().saturating_sub(refuse.saturating_add(1)) <= scene.owners() / 2
 }
 
 fn votes_for(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> usize {
@@ -84,7 +91,7 @@ pub(crate) enum Missing {
 
 /// Votes make sure that nobody else leads, or comes to lead, the shard, and that the copy has what clients were told. Where too few are left to
 /// vote that has to be known otherwise:
-/// - the primary's process has ended, as the agent of its pod says;
+/// - the primary's process has ended, as the agent of its pod says; or it is given up by most, which a copy has to be that cannot ask for their votes;
 /// - the copy had everything until then, or the primary cannot bring back what it had. For how long nobody heard of it tells nothing: those who
 ///   hear nothing may be the few on one side of a network that was cut, while the primary served most others on the other side;
 /// - each of its other replicas answers, and says that it is one, or has ended with all it had: nobody else can have been elected, here or where
@@ -92,7 +99,7 @@ pub(crate) enum Missing {
 pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Result<(), Missing> {
     let mut unproven: Vec<(NodeId, Option<Pod>)> = Vec::new();
     let ended = ended_since(scene, lost.id);
-    if ended.is_none() {
+    if ended.is_none() && !is_given_up_by_most(scene, lost, best) {
         comes_back(scene, lost.id, |pod| Waiting::Start { pod })?;
         unproven.push((lost.id, home_of(scene, lost.id)));
     }
@@ -112,6 +119,13 @@ pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) ->
     let (alive, of, shard) = (count(alive), count(scene.owners()), best.pod.shard);
     let (primary, replica) = (lost.id, best.pod);
     Err(Missing::Proof(Refused::NoQuorum { alive, refuse, of, shard, primary, replica, unproven }))
+}
+
+/// Most primaries would vote for this copy, and it cannot ask them: they hold its primary dead, so that it takes no writes where it runs on, cut off from
+/// them (`clusterUpdateState`), and they take the copy's claim for the later one. That is what an election would come to.
+fn is_given_up_by_most(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
+    let is_dead = may_be_alive(scene, lost.id).is_none() && is_held_dead(scene, lost.id);
+    !has_heard_of_slots(copy, lost) && is_dead && votes_for(scene, lost, copy) > scene.owners() / 2
 }
 
 /// For how long a process is known to have ended, at least. One that is about to be started on its files has not; one before whose start its agent

@@ -1,7 +1,7 @@
 //! Copies that lack something, or whose disk does.
 
 use super::settle;
-use crate::support::Run;
+use crate::support::{Run, promotions};
 use plan::{Desired, FailoverHow, FailoverRequest, NodeId, Operation, Pod, Refused, Role, Stands, Step, Waiting};
 
 /// Before, nobody was ever elected for it: its machine had stood still while that of its primary was lost.
@@ -29,6 +29,49 @@ fn a_replica_that_stood_still_is_promoted_once_most_hold_its_primary_dead() {
     assert_eq!(lose(Stands::OnOrder, 0), (true, false, false));
     assert_eq!(lose(Stands::OnOrder, 9_000), (false, false, true), "its primary went on without it");
     assert_eq!(lose(Stands::Never, 0), (false, true, false), "nobody knows when it lost its link");
+}
+
+/// Before, it was asked to stand for election for ever: Redis says OK, and does not where its own table gives the primary no slot. Where nobody else had
+/// heard either, the slots went to the next pod, and the copy was emptied.
+#[test]
+fn a_copy_that_never_heard_of_its_primarys_slots_takes_them_over_without_votes() {
+    for shards in [1, 3] {
+        let mut run = Run::created(Desired { adopt_lost_slots: true, ..Desired::cluster(shards, 1) }, false);
+        let replica = Pod::new(0, 1);
+        run.lose_before_it_is_heard(replica);
+        // The copy has all of it.
+        run.world.excused.clear();
+        assert!(settle(&mut run).is_satisfied());
+        assert!(run.world.up(replica).unwrap().follows().is_none(), "{shards} shards");
+    }
+    // One that has heard is elected instead.
+    let mut run = Run::created(Desired { adopt_lost_slots: true, ..Desired::cluster(3, 2) }, false);
+    run.lose_before_it_is_heard(Pod::new(0, 1));
+    assert!(settle(&mut run).is_satisfied());
+    assert!(run.world.up(Pod::new(0, 2)).unwrap().follows().is_none());
+}
+
+/// Before, the copy was told to take over at once, which its executor refused.
+#[test]
+fn a_takeover_waits_until_who_led_before_has_heard_that_it_leads_no_more() {
+    let mut run = Run::created(Desired { adopt_lost_slots: true, ..Desired::cluster(3, 2) }, false);
+    let [former, heir, copy] = [0, 1, 2].map(|ordinal| Pod::new(1, ordinal));
+    run.cut_off(former);
+    while run.world.up(heir).unwrap().follows().is_some() {
+        run.tick(1);
+        assert!(run.world.now < 1_000_000, "nobody was elected");
+    }
+    run.tick(6);
+    [Pod::new(2, 0), heir].into_iter().for_each(|pod| run.crash(pod, false));
+    run.world.homes.get_mut(&former).unwrap().cut_off = false;
+    for _ in 0..4 {
+        let plan = run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+        let takes_over = promotions(&plan).iter().any(|(pod, how)| *pod == copy && *how == FailoverHow::Takeover);
+        assert!(!takes_over || run.world.up(former).unwrap().slots().is_empty(), "{plan:?}");
+        run.tick(1);
+    }
+    run.rejoin_all();
+    assert!(run.settle(150).unwrap().is_satisfied());
 }
 
 /// Shard 0 has written on without its replica, and its primary's process ends.

@@ -124,7 +124,7 @@ fn names(step: &Step) -> Vec<Who> {
 /// A step that was carried out was allowed to be.
 pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> Result<(), String> {
     match step {
-        Step::Failover { replica, primary, how, over: _ } => {
+        Step::Failover { replica, primary, how, over: _, unheard: _ } => {
             may_fail_over(step, (*replica, *primary, *how), world, desired, stale)
         }
         Step::Forget { id, .. } => {

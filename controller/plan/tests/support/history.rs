@@ -55,6 +55,8 @@ pub enum Event {
         one: u8,
         other: u8,
     },
+    /// A replica that has just met its primary gets its copy before it hears of a slot, and the primary ends with its pod.
+    Unheard(u8),
     /// A person changes the parameters: engines refuse them, or take them.
     Configure {
         refused: bool,
@@ -142,6 +144,7 @@ pub fn brutal() -> impl Strategy<Value = Event> {
         8 => partings(),
         1 => any::<bool>().prop_map(|with_pods| Event::CrashAll { with_pods }),
         1 => any::<u8>().prop_map(Event::Wipe),
+        1 => any::<u8>().prop_map(Event::Unheard),
     ]
 }
 
@@ -247,6 +250,7 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
             run.excuse();
         }
         Event::Wipe(place) => on(run, *place, Run::wipe),
+        Event::Unheard(place) => on(run, *place, Run::lose_before_it_is_heard),
         Event::CutOff(place) => on(run, *place, Run::cut_off),
         Event::Unlink(place) => on(run, *place, Run::unlink),
         Event::Hide(place) => on(run, *place, |run, pod| {

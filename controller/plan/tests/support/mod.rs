@@ -7,7 +7,7 @@ pub mod history;
 use std::collections::BTreeMap;
 
 use plan::model::{Home, Luck, Outcome, Process, Server, Truth, World};
-use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Step, goal};
+use plan::{Desired, FailoverHow, Limits, Observed, PeerRole, Plan, Pod, SlotSet, Step, goal};
 
 /// The planner under test: broken variants wrap the real one.
 pub type Planner = fn(&Desired, &Observed, &Limits) -> Plan;
@@ -215,6 +215,17 @@ impl Run {
         self.log.push(format!("event: {pod} is wiped"));
         self.world.wipe(pod);
         self.excuse();
+    }
+
+    /// The primary of this replica ends with its pod, and the replica has its copy and has not heard of a slot of it.
+    pub fn lose_before_it_is_heard(&mut self, replica: Pod) {
+        let Some(primary) = self.world.up(replica).and_then(Server::follows) else { return };
+        let Some(home) = self.world.running().into_iter().find(|pod| self.world.up(*pod).unwrap().id == primary) else {
+            return;
+        };
+        let server = self.world.homes.get_mut(&replica).unwrap().server.as_mut().unwrap();
+        server.table.get_mut(&primary).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        self.crash(home, true);
     }
 
     pub fn cut_off(&mut self, pod: Pod) {

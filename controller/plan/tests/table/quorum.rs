@@ -4,7 +4,7 @@ use super::{at, id, layout, pod};
 use crate::support::promotions;
 use plan::{
     Desired, FailoverHow, FailoverRequest, Limits, Observed, Operation, Peer, PeerRole, Plan, Refused, ReleaseHow,
-    Role, Seen, Step, Waiting, Who,
+    Role, Seen, SlotSet, Step, Waiting, Who,
 };
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
@@ -77,6 +77,7 @@ fn a_held_primary_is_not_released_while_it_is_replaced() {
         primary: id(pod("0-0")),
         how: FailoverHow::Force,
         over: None,
+        unheard: SlotSet::EMPTY,
     };
     assert_eq!(plan.steps, [promotion]);
     // It was asked to, and may still be elected.

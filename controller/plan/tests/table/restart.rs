@@ -133,6 +133,22 @@ fn a_pod_of_an_old_template_that_never_got_a_site_is_replaced_at_once_as_nothing
     assert_eq!(told("0-0 x* 0-1 x*")[0], start);
 }
 
+/// Before, a second member of the shard was restarted beside it, before it had shown what a server that starts with the parameters of now does.
+#[test]
+fn nobody_is_restarted_while_a_held_member_is_being_started() {
+    let wanted = Desired::cluster(1, 2);
+    assert_eq!(told(&wanted, &layout("0-0 P0-16383! 0-1 r0-0 0-2 r0-0!")), ["restart 0-2"]);
+    for (held, release) in
+        [("Hn", "let 0-1 start blank, its files set aside"), ("Hd", "let 0-1 start with its files as they are")]
+    {
+        let text = format!("0-0 P0-16383! 0-1 {held} 0-2 r0-0!");
+        assert_eq!(told(&wanted, &layout(&text)), [release]);
+    }
+    // Two shards disturb each other no less: it may show what the next one will get.
+    let text = THREE.replacen("r0-0", "r0-0!", 1).replacen("r2-0", "Hn", 1);
+    assert_eq!(told(&Desired::cluster(3, 1), &layout(&text)), ["let 2-1 start blank, its files set aside"]);
+}
+
 #[test]
 fn a_standalone_server_is_restarted_only_if_it_finds_its_data_again() {
     let mut wanted = Desired::cluster(1, 0);
