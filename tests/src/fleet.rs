@@ -28,7 +28,7 @@ use controller::probe::agent::Agents;
 use controller::probe::{Container, Memory, Place, Probed, Question, probe};
 use controller::redis::{self, Access};
 use controller::resolve::{self, Resolved, resolve};
-use plan::{Desired, Limits, NodeId, Plan, Pod, Seen};
+use plan::{Desired, Limits, NodeId, Plan, Pod, Seen, SlotSet};
 use resp::{ClusterClient, Connection, Credentials, Options, Role};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -58,6 +58,7 @@ user kun-operator on >operator-pw ~* resetchannels &kun:bus -@all +publish +ping
 +cluster|setslot +cluster|addslots +cluster|addslotsrange +cluster|set-config-epoch +cluster|bumpepoch +function|list \
 +function|load
 user kun-replica on >replica-pw resetkeys resetchannels -@all +ping +psync +replconf
+user fault on >fault-pw resetkeys resetchannels -@all +ping +auth +hello +select +cluster|delslotsrange
 ";
 
 /// One redis-server.
@@ -187,6 +188,14 @@ impl Server {
         let [_, log] = self.volume();
         let files = std::fs::read_dir(log).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
         files.map(|text| String::from_utf8_lossy(&text).matches(word).count()).sum()
+    }
+
+    /// Its table gives these slots to nobody, as before it heard whose they are.
+    pub async fn unhears(&self, slots: &SlotSet) {
+        let mut redis = Connection::open(&self.options("fault", "fault-pw")).await.unwrap();
+        for (first, last) in slots.ranges() {
+            redis.call(&["CLUSTER", "DELSLOTSRANGE", &first.to_string(), &last.to_string()]).await.unwrap();
+        }
     }
 
     /// A test that asks waits longer than the product does: a machine that stands still for a while is no answer.

@@ -5,6 +5,7 @@ mod functions;
 mod late;
 mod receiver;
 mod replicas;
+mod unheard;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -116,6 +116,11 @@ impl Raw {
         NodeId::parse(self.myself()?.primary.as_ref()?.as_str())
     }
 
+    /// A primary to which no replica has come yet, or for so long none that it gave its backlog up.
+    pub(super) fn begins_a_stream(&self) -> bool {
+        self.info.get("role") == Some("master") && self.info.flag("repl_backlog_active") == Some(false)
+    }
+
     /// The address it replicates from.
     pub(super) fn source(&self) -> Option<IpAddr> {
         self.info.get("master_host").and_then(|host| host.parse().ok())
@@ -423,9 +428,8 @@ fn room(info: &Info) -> Option<u64> {
 /// takes over only at the end of a synchronisation.
 fn replica(raw: &Raw, of: NodeId, streams: &Streams, now: Instant) -> Role {
     let link_up = raw.info.get("master_link_status") == Some("up");
-    let known = streams.id_of(of);
     let was_up = raw.info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds >= 0);
-    let was_synced = was_up && known.is_none_or(|id| *id == raw.facts.replication_id);
+    let was_synced = was_up && streams.is_of_stream(raw, of);
     let mut table = raw.cluster.iter().flat_map(|(table, _)| table);
     let line = table.find(|node| NodeId::parse(node.id.as_str()) == Some(of));
     Role::Replica {
@@ -436,7 +440,7 @@ fn replica(raw: &Raw, of: NodeId, streams: &Streams, now: Instant) -> Role {
         offset: raw.facts.offset,
         lag_bytes: streams.lag(raw, of),
         gap: streams.gap(raw, of, now),
-        stands: raw.stands(known.is_some() || line.is_some_and(|line| line.flags.no_address)),
+        stands: raw.stands(streams.has_seen(of) || line.is_some_and(|line| line.flags.no_address)),
     }
 }
 

@@ -24,6 +24,10 @@ struct Stream {
     offset: u64,
     /// When it answered.
     seen: Instant,
+    /// A primary to which no replica has come yet: with the first one it takes another replication ID (`syncCommand`).
+    begins: bool,
+    /// When it was last seen with another replication ID.
+    other: Option<Instant>,
     /// As a replica without a link: when its offset was last that of its primary.
     level: Option<Instant>,
 }
@@ -41,9 +45,12 @@ impl Streams {
     pub(super) fn note<'a>(&mut self, answers: impl Iterator<Item = &'a Raw> + Clone, now: Instant) {
         self.silent.clear();
         for raw in answers.clone() {
-            let level = self.nodes.get(&raw.id).and_then(|stream| stream.level);
+            let before = self.nodes.get(&raw.id);
             let (id, offset) = (raw.facts.replication_id.clone(), raw.facts.offset);
-            self.nodes.insert(raw.id, Stream { id, offset, seen: now, level });
+            let level = before.and_then(|stream| stream.level);
+            let other = before.and_then(|stream| if stream.id == id { stream.other } else { Some(stream.seen) });
+            let stream = Stream { id, offset, seen: now, begins: raw.begins_a_stream(), other, level };
+            self.nodes.insert(raw.id, stream);
             for (other, age) in raw.pong_ages() {
                 let least = self.silent.entry(other).or_insert(age);
                 *least = age.min(*least);
@@ -70,9 +77,18 @@ impl Streams {
         }
     }
 
-    /// The replication ID that a node had when it last answered.
-    pub(super) fn id_of(&self, node: NodeId) -> Option<&str> {
-        self.nodes.get(&node).map(|stream| stream.id.as_str())
+    /// Whether it has been seen how far this node was.
+    pub(super) fn has_seen(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Whether this replica's stream may be the one that its primary had last: nobody has seen that one, or it had the same replication ID, or it had no
+    /// replica then, and this one has got another stream since.
+    pub(super) fn is_of_stream(&self, raw: &Raw, of: NodeId) -> bool {
+        let Some(primary) = self.nodes.get(&of) else { return true };
+        let since = self.nodes.get(&raw.id).and_then(|stream| stream.other);
+        let is_first = primary.begins && since.is_some_and(|since| since >= primary.seen);
+        primary.id == raw.facts.replication_id || is_first
     }
 
     /// Bytes by which a primary is ahead of this replica, or was when it last answered.

@@ -127,3 +127,33 @@ fn what_a_replica_lacks_counts_from_when_it_had_everything() {
     let taken = crate::probe::node::read(&taken, &blind, now).role;
     assert!(matches!(taken, plan::Role::Replica { stands: plan::Stands::OnOrder, .. }), "its agent would let it stand");
 }
+
+/// Before, the copy of a primary that ended a moment after its first replica had come was taken for one of another history, and no order reached it.
+#[test]
+fn a_primary_takes_another_replication_id_with_its_first_replica() {
+    let at = |name: &str, stream: &str, rest: &str, of: &str| {
+        let info = format!("master_replid:{stream}\n{rest}");
+        let kind = if of == "-" { "master" } else { "slave" };
+        raw(id(name), &info, &format!("{name} 10.0.0.1:6379@16379 myself,{kind} {of} 0 0 1 connected\n"))
+    };
+    let primary = |backlog: u8| at(PRIMARY, "before", &format!("role:master\nrepl_backlog_active:{backlog}\n"), "-");
+    let replica = |stream: &str| {
+        let lost = "role:slave\nmaster_link_status:down\nmaster_link_down_since_seconds:1\nmaster_sync_in_progress:0\n";
+        at(REPLICA, stream, lost, PRIMARY)
+    };
+    let synced = |first: &[Raw], then: &str| {
+        let (mut streams, now) = (Streams::default(), Instant::now());
+        streams.note(first.iter(), now);
+        let left = [replica(then)];
+        streams.note(left.iter(), now + Duration::from_secs(1));
+        match crate::probe::node::read(&left[0], &streams, now + Duration::from_secs(1)).role {
+            plan::Role::Replica { synced, .. } => synced,
+            role @ plan::Role::Primary { .. } => panic!("{role:?}"),
+        }
+    };
+    assert!(synced(&[primary(0), replica("own")], "first"));
+    assert!(!synced(&[primary(0), replica("first")], "first"), "it had that before, from whomever");
+    assert!(!synced(&[primary(0)], "first"), "who knows since when");
+    assert!(!synced(&[primary(1), replica("own")], "first"), "its primary had a stream");
+    assert!(synced(&[primary(1), replica("own")], "before"));
+}

@@ -53,7 +53,11 @@ fn shrink(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> Flow {
     }
     let stays: Vec<Live<'_>> = scene.live_of(shard).filter(|live| scene.is_wanted(live.pod)).collect();
     if !scene.is_wanted(lead.pod) {
-        return operate::hand_over(scene, plan, &lead, &stays);
+        let before = plan.steps.len();
+        let flow = operate::hand_over(scene, plan, &lead, &stays);
+        // One that gets its copy only once it is restarted would wait for this, and this for it.
+        let is_late = plan.steps.len() == before && stays.iter().any(|live| safety::is_left_behind(scene, live.pod));
+        return if is_late { Flow::On } else { flow };
     }
     // Who stays in name and goes in fact is no reason to let the others go. It has been reported.
     if stays.iter().any(|live| scene.is_terminating(live.pod)) {

@@ -124,8 +124,17 @@ pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) ->
 /// Most primaries would vote for this copy, and it cannot ask them: they hold its primary dead, so that it takes no writes where it runs on, cut off from
 /// them (`clusterUpdateState`), and they take the copy's claim for the later one. That is what an election would come to.
 fn is_given_up_by_most(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
-    let is_dead = may_be_alive(scene, lost.id).is_none() && is_held_dead(scene, lost.id);
+    let is_dead =
+        may_be_alive(scene, lost.id).is_none() && (is_held_dead(scene, lost.id) || is_nowhere(scene, lost, copy));
     !has_heard_of_slots(copy, lost) && is_dead && votes_for(scene, lost, copy) > scene.owners() / 2
+}
+
+/// Somebody else answers at its address: who has no address of a node does not hold it dead (`clusterCron`), and would have it again with that one's next
+/// ping. Nobody has heard of it for longer than it takes writes without the others.
+fn is_nowhere(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
+    let Role::Replica { gap, .. } = &copy.node.role else { return false };
+    let lines = scene.voters().filter(|voter| voter.node.peers.get(&lost.id).is_some_and(|line| line.noaddr));
+    gap.silent_millis >= super::votes_count_millis(scene) && lines.count() > scene.owners() / 2
 }
 
 /// For how long a process is known to have ended, at least. One that is about to be started on its files has not; one before whose start its agent

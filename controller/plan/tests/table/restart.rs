@@ -100,6 +100,16 @@ fn an_outdated_replica_that_holds_nothing_is_restarted_before_it_is_in_sync() {
     );
 }
 
+/// Before, each waited for the other: the role for the copy, the copy for the restart, and that for the role.
+#[test]
+fn who_is_to_take_over_from_one_that_leaves_is_restarted_where_it_gets_no_copy_else() {
+    let mut observed = layout("0-0 r0-1~! 0-1 P0-16383");
+    let waits = "waits: replica 0-0 is not in sync: its link to the primary is down";
+    assert_eq!(told(&Desired::cluster(1, 0), &observed), [waits], "it holds something");
+    at(&mut observed, "0-0").keys = 0;
+    assert_eq!(told(&Desired::cluster(1, 0), &observed), ["restart 0-0", waits]);
+}
+
 #[test]
 fn a_pod_stuck_on_an_old_template_is_freed() {
     let told = told(&Desired::cluster(3, 1), &layout(&THREE.replacen("r0-0", "x:r0-0!", 1)));
