@@ -169,10 +169,12 @@ fn is_ordered_with_less(scene: &Scene<'_>, lost: &Lost) -> bool {
     choices(scene, lost).into_iter().any(|live| is_ordered(scene, lost, live.pod.shard))
 }
 
-/// What a person may choose to go on with: where nobody holds anything, also a replica that is empty, which costs all that the shard had.
+/// What a person may choose to go on with: where nobody holds anything, or is going to, also a replica that is empty, which costs all that the shard
+/// had. Where nothing was ever to be kept, no person is asked.
 fn choices<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
     let copies = older_copies(scene, lost);
-    if !copies.is_empty() {
+    let may_return = || safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene)).is_some();
+    if !copies.is_empty() || scene.desired.adopt_lost_slots || may_return() {
         return copies;
     }
     scene.live.iter().filter(|live| safety::is_empty_copy(live, lost)).collect()
