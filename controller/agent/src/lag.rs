@@ -39,6 +39,32 @@ pub struct Lag {
     behind: Option<Vec<u8>>,
 }
 
+/// What lies on the volume at one moment.
+#[derive(Clone, Debug)]
+pub struct Lies {
+    /// `None`: it cannot be read.
+    pub manifest: Option<Vec<u8>>,
+    has_log: bool,
+    is_first: bool,
+}
+
+impl Default for Lies {
+    /// Of a volume that does not answer: unknown is not absent.
+    fn default() -> Self {
+        Self { manifest: None, has_log: true, is_first: true }
+    }
+}
+
+impl Lies {
+    /// In this order: see [`Lag::see`].
+    #[must_use]
+    pub fn read(dir: &Path) -> Self {
+        let has_log = dir.join(disk::AOF_DIR).join(MANIFEST).exists();
+        let manifest = manifest(dir).ok();
+        Self { manifest, has_log, is_first: is_first(dir) }
+    }
+}
+
 impl Default for Lag {
     /// Where nothing can be read it lags until a look shows that it does not.
     fn default() -> Self {
@@ -69,17 +95,18 @@ impl Lag {
         self.lags
     }
 
-    /// What one look shows. `counted`: the manifest from before the look. `keeps`: every write is to be in the append-only file.
-    pub fn see(&mut self, dir: &Path, counted: Option<Vec<u8>>, info: &Info, keeps: bool) {
+    /// What one look shows. `counted`: the manifest from before the look; `lies`: what lay there after it. `keeps`: every write is to be in the append-only
+    /// file.
+    pub fn see(&mut self, counted: Option<Vec<u8>>, lies: Lies, info: &Info, keeps: bool) {
         // Files that are to be switched off are loaded for as long as they lie there.
-        let keeps = keeps || dir.join(disk::AOF_DIR).join(MANIFEST).exists();
-        *self = self.after(info, is_first(dir), keeps);
+        let keeps = keeps || lies.has_log;
+        *self = self.after(info, lies.is_first, keeps);
         // While everything is sent, what counts may be written anew as usual. After that only what ends the lag changes it: the file without a
         // name, seen after the manifest was read, shows that this has not happened yet.
         self.behind = if is_being_sent_all(info) || (self.lags && is_unwritten(info)) {
             counted
         } else {
-            manifest(dir).ok().filter(|_| self.lags && is_first(dir))
+            lies.manifest.filter(|_| self.lags && lies.is_first)
         };
     }
 
@@ -212,7 +239,7 @@ mod tests {
 
     /// One look, of a volume that may be written.
     fn note(lag: &mut Lag, dir: &Path, text: &str) -> [bool; 2] {
-        lag.see(dir, manifest(dir).ok(), &Info::parse(text), true);
+        lag.see(manifest(dir).ok(), Lies::read(dir), &Info::parse(text), true);
         lag.write(dir).unwrap();
         [lag.lags(), Lag::read(dir).unwrap().lags()]
     }
@@ -287,7 +314,7 @@ mod tests {
         write("file appendonly.aof.1.base.rdb seq 1 type b\n");
         let mut lag = Lag::of(true);
         let mut see = |text: &str| {
-            lag.see(dir.path(), None, &Info::parse(text), false);
+            lag.see(None, Lies::read(dir.path()), &Info::parse(text), false);
             lag.lags()
         };
         assert!(see(WRITING) && see("role:slave\nloading:0\naof_enabled:0\n"));
@@ -312,7 +339,7 @@ mod tests {
         let path = dir.path().join(FILE);
         let mut lag = Lag::read(dir.path()).unwrap();
         let mut is_said = |text: &str| {
-            lag.see(dir.path(), manifest(dir.path()).ok(), &Info::parse(text), true);
+            lag.see(manifest(dir.path()).ok(), Lies::read(dir.path()), &Info::parse(text), true);
             lag.write(dir.path()).is_ok()
         };
         // Neither a file nor one that can be replaced.
@@ -392,7 +419,7 @@ mod tests {
         write("file appendonly.aof.1.base.rdb seq 1 type b\n");
         let counted = manifest(dir.path()).ok();
         write("file appendonly.aof.2.base.rdb seq 2 type b\n");
-        lag.see(dir.path(), counted, &Info::parse(SENT), true);
+        lag.see(counted, Lies::read(dir.path()), &Info::parse(SENT), true);
         lag.write(dir.path()).unwrap();
         assert!(!Lag::read(dir.path()).unwrap().lags());
         assert_eq!(note(&mut lag, dir.path(), WRITING), [true, false], "it is not first written any more");

@@ -12,6 +12,7 @@
 pub mod admission;
 pub mod alive;
 pub mod backup;
+pub mod calls;
 pub mod config;
 pub mod digest;
 pub mod disk;
@@ -293,7 +294,9 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant, give
     }
     // What is nowhere else is worth every second there is.
     let tries = if outcome.is_elsewhere() { until.min(Instant::now() + SPARE) } else { until };
-    handover::await_own_disk(&shared.local, tries).await;
+    // While a child writes something else, be it for as long as a replica or a backup takes to read it, there is still time to save.
+    let starts = tries.checked_sub(saving.unwrap_or_default()).unwrap_or(began);
+    handover::await_own_disk(&shared.local, starts).await;
     LastWords { outcome, until, tries }
 }
 

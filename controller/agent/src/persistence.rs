@@ -12,6 +12,7 @@ use resp::{Command, Info, Reply};
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    calls::Calls,
     config::Inputs,
     disk::{self, AOF_DIR},
     handover,
@@ -50,7 +51,7 @@ pub async fn after_loading(shared: &Arc<Shared>) -> bool {
     while !loaded(shared).await {
         sleep(WHILE_LOADING).await;
     }
-    settle(shared, &shared.inputs()).await
+    settle(shared, &shared.inputs(), &mut Calls::default()).await
 }
 
 async fn loaded(shared: &Arc<Shared>) -> bool {
@@ -59,7 +60,7 @@ async fn loaded(shared: &Arc<Shared>) -> bool {
 }
 
 /// One step towards the wanted state; whether it is reached. Nothing in it waits for a disk: the looks at the own Redis do.
-pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
+pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs, snapshots: &mut Calls<bool>) -> bool {
     let config = &inputs.config;
     if config.append_only.keeps_every_write() {
         shared.await_snapshot(None);
@@ -73,7 +74,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
     }
     shared.await_snapshot(None);
     // Until both are gone this is done again each time.
-    put_log_aside(shared) & keep_nothing(shared, inputs).await
+    put_log_aside(shared) & keep_nothing(shared, inputs, snapshots).await
 }
 
 /// Until the first append-only file is written, a crash would load those of an earlier time, if any lay there yet, and not the snapshot, which has
@@ -145,9 +146,13 @@ pub(crate) fn put_log_aside(shared: &Shared) -> bool {
 /// Removes the snapshot where nothing is to be kept; `false`: one may lie there. What nothing is written over any more would come back at the
 /// next start, however old it is by then. Done at every look: a child that saves gives its file the name when it is done, and nothing tells
 /// whether one more is due (`BGSAVE SCHEDULE`).
-pub(crate) async fn keep_nothing(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
-    let keeps = inputs.config.append_only.keeps_every_write() || !inputs.config.snapshots.is_empty();
-    if keeps || disk::snapshot_stamp(&shared.options.data_dir).is_none() {
+pub(crate) async fn keep_nothing(shared: &Arc<Shared>, inputs: &Inputs, snapshots: &mut Calls<bool>) -> bool {
+    if inputs.config.append_only.keeps_every_write() || !inputs.config.snapshots.is_empty() {
+        return true;
+    }
+    let dir = shared.options.data_dir.clone();
+    // Of a volume that does not answer the next look knows more.
+    if snapshots.ask(move || disk::snapshot_stamp(&dir).is_some()).await != Some(true) {
         return true;
     }
     let ask = [Command::new("INFO").args(["persistence", "replication"]), Command::new("CONFIG").args(["GET", "save"])];

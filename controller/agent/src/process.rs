@@ -96,6 +96,12 @@ impl Record {
         Work::read(&fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?)
     }
 
+    /// Whether it waits for a disk just now: no signal ends it before that answers.
+    #[must_use]
+    pub fn waits_for_a_disk(&self) -> bool {
+        self.work().is_some_and(|work| work.on_disk)
+    }
+
     /// Waits until the process is gone; `false` if it is still there at `until`, or has shown no work for `stall`: what saves a large data
     /// set computes or waits for its disk, what hangs does neither.
     pub async fn gone_or_stuck(&self, until: Instant, stall: Duration) -> bool {

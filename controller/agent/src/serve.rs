@@ -25,7 +25,7 @@ use types::{
     names::{CONTROLLER_USER, PORT_AGENT},
 };
 
-use crate::{config::Options, handover, metrics, ready, shared::Shared, snapshot};
+use crate::{config::Options, handover, metrics, process, ready, shared::Shared, snapshot};
 
 /// How long a TLS handshake, or the head of a request, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -157,13 +157,21 @@ async fn startupz() -> Response {
     probe(Ok(()))
 }
 
-/// Alive: Redis answers anything at all, or has not been silent for long.
+/// Alive: Redis answers anything at all, or has not been silent for long. What waits for its disk goes on once that answers, with all it has; a kill would
+/// reach it no sooner, and take that.
 async fn livez(State(shared): State<Arc<Shared>>) -> Response {
     if shared.phase() != AgentPhase::Running || shared.local.ask(&[Command::new("PING")]).await.is_ok() {
         return probe(Ok(()));
     }
     let silent = shared.local.last_answer().await.elapsed();
-    probe(if silent < SILENCE { Ok(()) } else { Err(format!("Redis has not answered for {} s", silent.as_secs())) })
+    let waits_for_a_disk = || {
+        process::left_running(&shared.options.run_dir).is_ok_and(|redis| redis.is_some_and(|it| it.waits_for_a_disk()))
+    };
+    probe(if silent < SILENCE || waits_for_a_disk() {
+        Ok(())
+    } else {
+        Err(format!("Redis has not answered for {} s", silent.as_secs()))
+    })
 }
 
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {

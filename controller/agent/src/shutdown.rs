@@ -55,7 +55,12 @@ impl LastWords {
         let is_emptied = sight.is_replica && sight.keys == Some(0) && sight.log == Some(Log::Off);
         let has_files = is_emptied && config.append_only.keeps_every_write();
         let is_unsaved = sight.is_loading || has_files;
-        let mode = if is_unsaved { "NOSAVE" } else { handover::shutdown_mode(config, is_last, sight.log) };
+        // Redis refuses only while the first file is being written, and ends whatever else a child of it writes.
+        let mode = match sight.is_put_off && is_last {
+            _ if is_unsaved => "NOSAVE",
+            true => "SAVE",
+            false => handover::shutdown_mode(config, is_last, sight.log),
+        };
         Order { mode, is_last: is_last && mode == "SAVE" }
     }
 
@@ -72,6 +77,8 @@ struct Sight {
     keys: Option<i64>,
     is_replica: bool,
     is_loading: bool,
+    /// Its append-only file is to be written anew, and is not yet: where it is the first one, only a snapshot has what it holds.
+    is_put_off: bool,
 }
 
 impl Sight {
@@ -79,7 +86,8 @@ impl Sight {
     fn of(info: &Info, log: Option<Log>) -> Option<Self> {
         let is_replica = info.get("role")? == "slave";
         let is_loading = info.flag("loading")?;
-        Some(Self { log, keys: (!is_loading).then(|| info.keys()), is_replica, is_loading })
+        let is_put_off = log == Some(Log::Rewriting) && info.flag("aof_rewrite_in_progress") == Some(false);
+        Some(Self { log, keys: (!is_loading).then(|| info.keys()), is_replica, is_loading, is_put_off })
     }
 }
 

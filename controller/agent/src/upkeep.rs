@@ -14,9 +14,10 @@ use types::engine::Engine;
 use crate::{
     admission,
     alive::{self, Former, Keeper, Service},
+    calls::Calls,
     config::{Inputs, Passwords},
     disk, engine, follow,
-    lag::{self, Lag},
+    lag::{self, Lag, Lies},
     parameters, persistence,
     promotion::{Look, Promotion, Word},
     ran, render,
@@ -111,8 +112,14 @@ async fn look_after(
     let mut settled = persistence::after_loading(shared).await;
     let dir = &shared.options.data_dir;
     let former = alive::read(dir).and_then(|alive| alive.former()).map(Former::noted);
-    let mut candidacy = Candidacy { promotion: Promotion::default(), words, withdrawal: Withdrawal::default(), former };
-    let mut keeper = Keeper::default();
+    let mut candidacy = Candidacy {
+        promotion: Promotion::default(),
+        words,
+        withdrawal: Withdrawal::default(),
+        former,
+        volume: Calls::default(),
+    };
+    let (mut keeper, mut snapshots) = (Keeper::default(), Calls::default());
     let (mut lag, mut marker) = (Lag::read(dir).unwrap_or_default(), lag::Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
@@ -120,9 +127,9 @@ async fn look_after(
         // Switching the file on forks, and fails where that fails; before it is switched off a snapshot is written.
         let inputs = shared.inputs();
         settled = if settled {
-            persistence::keep_nothing(shared, &inputs).await
+            persistence::keep_nothing(shared, &inputs, &mut snapshots).await
         } else {
-            persistence::settle(shared, &inputs).await
+            persistence::settle(shared, &inputs, &mut snapshots).await
         };
         if inputs.config.mode == Mode::Cluster {
             let service = candidacy.follow(shared, shard, &mut lag).await;
@@ -151,6 +158,7 @@ struct Candidacy {
     withdrawal: Withdrawal,
     /// In whose place it was elected, or would be.
     former: Option<Former>,
+    volume: Calls<Lies>,
 }
 
 impl Candidacy {
@@ -168,7 +176,8 @@ impl Candidacy {
         {
             self.promotion.hear(word);
         }
-        let Some((look, service)) = look(shared, shard, begun, lag, &mut self.former).await else {
+        let seen = look(shared, shard, begun, (lag, &mut self.volume), &mut self.former).await;
+        let Some((look, service)) = seen else {
             // How long it stands still, nobody knows before it goes on, and then it may be elected.
             if self.promotion.is_allowed() {
                 self.withdraw(shared);
@@ -215,18 +224,19 @@ async fn look(
     shared: &Arc<Shared>,
     shard: &watch::Sender<Seen>,
     begun: Instant,
-    lag: &mut Lag,
+    (lag, volume): (&mut Lag, &mut Calls<Lies>),
     former: &mut Option<Former>,
 ) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
         [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
-    let counted = lag::manifest(&shared.options.data_dir).ok();
+    let counted = lies(shared, volume).await.manifest;
     let replies = shared.local.ask(&commands).await.ok()?;
     let [info, table, view] = replies.as_slice() else { return None };
     let info = Info::parse(info.text()?);
     // Also of one that loads its copy, which does not give its table meanwhile.
-    see_lag(shared, lag, counted, &info);
+    lag.see(counted, lies(shared, volume).await, &info, shared.local.logs_writes());
+    tell_lag(shared, lag);
     let table = resp::nodes::parse(table.text()?).ok()?;
     if let Some(seen) = Seen::of(&table, &info) {
         shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
@@ -241,9 +251,13 @@ async fn look(
     Some((Look { at: begun.into_std(), done: Instant::now().into_std(), info, primary, state_ok }, service))
 }
 
+async fn lies(shared: &Arc<Shared>, volume: &mut Calls<Lies>) -> Lies {
+    let dir = shared.options.data_dir.clone();
+    volume.ask(move || Lies::read(&dir)).await.unwrap_or_default()
+}
+
 /// Tells others whether what lies on the volume is what is in memory.
-fn see_lag(shared: &Arc<Shared>, lag: &mut Lag, counted: Option<Vec<u8>>, info: &Info) {
-    lag.see(&shared.options.data_dir, counted, info, shared.local.logs_writes());
+fn tell_lag(shared: &Arc<Shared>, lag: &Lag) {
     let lags = Some(lag.lags());
     shared.report.send_if_modified(|report| std::mem::replace(&mut report.lags, lags) != lags);
 }
@@ -299,7 +313,7 @@ async fn apply(shared: &Arc<Shared>, before: &[&Inputs], new: &Inputs) -> Result
             return Err(Error::Unanswered(directive.name));
         }
     }
-    let settled = !persists_otherwise || persistence::settle(shared, new).await;
+    let settled = !persists_otherwise || persistence::settle(shared, new, &mut Calls::default()).await;
     users::change(shared, &passwords, &new.passwords).await?;
     Ok(settled)
 }

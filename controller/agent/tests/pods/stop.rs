@@ -11,10 +11,10 @@ use std::{
 
 use resp::{NodeId, Outcome};
 use rustix::process::Signal;
-use types::cluster::AppendOnly;
+use types::{cluster::AppendOnly, names};
 
 use crate::crash::unlink;
-use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, patient, signal_redis};
+use crate::harness::{AGENT, APPLICATION, Cluster, Pod, config, eventually, fill, patient, signal_redis};
 
 /// Writes until told to stop.
 struct Writer {
@@ -355,6 +355,28 @@ async fn a_server_whose_append_only_file_is_first_written_ends_once_it_is() {
     assert_eq!(info.flag("aof_rewrite_in_progress"), Some(true));
     cluster.pods[0].signal(Signal::TERM);
     assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].dbsize().await, 2010);
+}
+
+/// Before, it was waited for until nothing but a kill was left: a child that a slow reader keeps lasts for as long as that one likes.
+#[tokio::test]
+async fn a_server_whose_first_append_only_file_is_put_off_saves_instead() {
+    let mut cluster = Cluster::new(223, config()).formed(1, 0).await;
+    fill(&cluster.pods[0], "before", 2000, b"v").await;
+    let mut operator = cluster.pods[0].operator().await;
+    // A tenth of a second for each key, of this child alone.
+    operator.config_set("rdb-key-save-delay", "100000").await.unwrap();
+    cluster.pods[0].login(names::USER_AGENT, AGENT).await.call(&["BGSAVE"]).await.unwrap();
+    for (name, value) in [("rdb-key-save-delay", "0"), ("appendonly", "no"), ("appendonly", "yes")] {
+        operator.config_set(name, value).await.unwrap();
+    }
+    fill(&cluster.pods[0], "after", 10, b"v").await;
+    let info = operator.info(&["persistence"]).await.unwrap();
+    let flags = ["aof_rewrite_scheduled", "aof_rewrite_in_progress"].map(|name| info.flag(name));
+    assert_eq!(flags, [Some(true), Some(false)]);
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
     cluster.pods[0].start();
     assert_eq!(cluster.pods[0].dbsize().await, 2010);
 }
