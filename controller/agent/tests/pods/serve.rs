@@ -272,3 +272,23 @@ async fn changed_parameters_and_passwords_are_applied_without_a_restart() {
     let now = pod.operator().await.config_get(&["maxclients"]).await.unwrap();
     assert_eq!(now["maxclients"], "123");
 }
+
+/// Before, the agent stood still with its volume: no probe was answered, the kubelet ended a server that served on, and nobody read that signal either.
+#[tokio::test]
+async fn an_agent_answers_its_probes_while_its_volume_does_not_answer() {
+    let mut cluster = Cluster::form(224, config(), 1, 0).await;
+    let [manifest, aside, pipe] =
+        ["", ".aside", ".pipe"].map(|end| cluster.pods[0].data(&format!("appendonlydir/appendonly.aof.manifest{end}")));
+    // Whoever opens that waits until somebody writes there, as for the server of a network file system that is away.
+    fs::rename(&manifest, &aside).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&manifest).status().unwrap().success());
+    eventually("it has looked there", async || cluster.pods[0].log().contains("the volume does not answer")).await;
+    assert_eq!(cluster.get(&cluster.pods[0], "/livez").await.0, 200);
+    assert_eq!(cluster.pods[0].operator().await.call(&["DBSIZE"]).await.unwrap().integer(), Some(0));
+    fs::rename(&manifest, &pipe).unwrap();
+    fs::rename(&aside, &manifest).unwrap();
+    drop(fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+    fs::remove_file(&pipe).unwrap();
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+}
