@@ -285,11 +285,6 @@ pub(crate) fn holds_older_copy(replica: &Live<'_>, lost: &Lost) -> bool {
     follows(replica, lost.id) && claims_no_more(replica, lost) && replica.node.keys > 0 && !replica.node.loading
 }
 
-/// A replica that got nothing of the lost node, and holds nothing.
-pub(crate) fn is_empty_copy(replica: &Live<'_>, lost: &Lost) -> bool {
-    follows(replica, lost.id) && claims_no_more(replica, lost) && replica.node.keys == 0 && !replica.node.loading
-}
-
 /// A promoted replica claims what its own table says of its primary: nothing of that may have gone to somebody newer.
 fn claims_no_more(replica: &Live<'_>, lost: &Lost) -> bool {
     replica.node.peers.get(&lost.id).is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())

@@ -155,7 +155,7 @@ fn rank(scene: &Scene<'_>, live: &Live<'_>) -> (u64, bool, bool, Reverse<Pod>) {
 /// What a person has chosen to go on with although nobody knows whether it had everything: of the copies that are not known to be complete, as they were
 /// started without their primary, the one that he names. Who names none means the only one.
 fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
-    let copies = choices(scene, lost);
+    let copies = older_copies(scene, lost);
     let is_only =
         |live: &Live<'_>| copies.len() == 1 && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none();
     let is_ordered = |live: &&Live<'_>| {
@@ -166,18 +166,7 @@ fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
 
 /// Somebody asks for a copy that is not known to be complete, and names none, or does not accept what that may cost: he gets the answer.
 fn is_ordered_with_less(scene: &Scene<'_>, lost: &Lost) -> bool {
-    choices(scene, lost).into_iter().any(|live| is_ordered(scene, lost, live.pod.shard))
-}
-
-/// What a person may choose to go on with: where nobody holds anything, or is going to, also a replica that is empty, which costs all that the shard
-/// had. Where nothing was ever to be kept, no person is asked.
-fn choices<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
-    let copies = older_copies(scene, lost);
-    let may_return = || safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene)).is_some();
-    if !copies.is_empty() || scene.desired.adopt_lost_slots || may_return() {
-        return copies;
-    }
-    scene.live.iter().filter(|live| safety::is_empty_copy(live, lost)).collect()
+    older_copies(scene, lost).into_iter().any(|live| is_ordered(scene, lost, live.pod.shard))
 }
 
 fn older_copies<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
@@ -535,9 +524,6 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     }
     if is_ordered_with_less(scene, lost) {
         plan.operation = Some(Operation::Refused);
-    }
-    if copies.is_empty() {
-        copies = choices(scene, lost);
     }
     let copies = copies.iter().map(|live| live.pod).collect();
     let former = former.map(|live| (live.pod, claimed(&live, lost).len()));

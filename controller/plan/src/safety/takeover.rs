@@ -99,8 +99,11 @@ pub(crate) enum Missing {
 pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Result<(), Missing> {
     let mut unproven: Vec<(NodeId, Option<Pod>)> = Vec::new();
     let ended = ended_since(scene, lost.id);
-    if ended.is_none() && !is_given_up_by_most(scene, lost, best) {
+    if ended.is_none() {
         comes_back(scene, lost.id, |pod| Waiting::Start { pod })?;
+    }
+    let is_given_up = ended.is_none() && is_given_up_by_most(scene, lost, best);
+    if ended.is_none() && !is_given_up {
         unproven.push((lost.id, home_of(scene, lost.id)));
     }
     if scene.live.iter().any(|live| meets(live, lost.id)) {
@@ -111,7 +114,8 @@ pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) ->
         unproven.push((id, home_of(scene, id)));
     }
     if unproven.is_empty() {
-        return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended)) };
+        let is_enough = is_enough(scene, lost, best) || is_given_up && super::is_whole(scene, best);
+        return if is_enough { Ok(()) } else { Err(stale(lost, best, ended)) };
     }
     voters_come_back(scene)?;
     let alive = scene.voters().count();

@@ -509,36 +509,6 @@ fn an_older_claim_is_not_raised_over_a_later_copy_but_on_an_order() {
     assert_eq!(told_of(&observed, None), raised, "there is nothing in the copy");
 }
 
-/// Before, no order reached it, and only the whole cluster could begin anew.
-#[test]
-fn on_an_order_a_shard_goes_on_with_a_replica_that_is_empty() {
-    let mut observed = layout("0-0 P 0-1 r0-9~ 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
-    let gone = id(pod("0-9"));
-    let slots = SlotSet::parse("0-5460").unwrap();
-    for place in ["0-0", "0-1", "1-0", "1-1", "2-0", "2-1"] {
-        let line = Peer { noaddr: true, ..peer(pod("0-9"), PeerRole::Primary { slots: slots.clone() }, false) };
-        at(&mut observed, place).peers.insert(gone, line);
-    }
-    at(&mut observed, "0-1").keys = 0;
-    let told_of = |order: Option<(Option<u16>, bool)>| {
-        let ask = |(candidate, accept_data_loss)| FailoverRequest {
-            shard: 0,
-            from: gone,
-            candidate,
-            how: FailoverHow::Force,
-            accept_data_loss,
-        };
-        let told = told(&Desired { failover: order.map(ask), ..Desired::cluster(3, 1) }, &observed);
-        told.into_iter().map(|line| line.split(" slots is").next().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    let refused = ["refuses: no copy of 5461"];
-    let promoted = ["promote 0-1 in place of the dead primary 00090000"];
-    assert_eq!(told_of(None), refused);
-    assert_eq!(told_of(Some((Some(1), false))), refused);
-    assert_eq!(told_of(Some((Some(1), true))), promoted);
-    assert_eq!(told_of(Some((None, true))), promoted, "there is no other");
-}
-
 /// The heir, the gone primary at whose address 1-0 has answered, and what tables that have called there say of that primary.
 fn borrowed_epoch(observed: &mut Observed) -> (NodeId, NodeId, Peer) {
     let slots = SlotSet::parse("0-5460").unwrap();
